@@ -49,8 +49,10 @@ public:
         getStepCollectives(module, *stepMesh, *declared);
     // From here on, all that are left alone have a reason.
     AutomaticAxes automatic;
-    for (StepCollective &collective : collectives)
-      collective.reason = getReason(collective, automatic);
+    for (StepCollective &collective : collectives) {
+      Decision<> decision = mayImport(collective, automatic);
+      collective.reason = decision ? "" : decision.getReason();
+    }
     restoreBuckets(buckets, collectives);
     if (collectives.empty() && !module->hasAttr(kMeshAttr))
       remarkNoCollectives(module, getArgument());
@@ -212,38 +214,40 @@ private:
            fits(op->getResult(0).getType());
   }
 
-  /// The reason why the collective is left alone, or empty.
-  std::string getReason(const StepCollective &collective,
-                        AutomaticAxes &automatic) {
+  /// Whether the collective is imported, or why it is left alone.
+  Decision<> mayImport(const StepCollective &collective,
+                       AutomaticAxes &automatic) {
     if (collective.role == Role::Other)
-      return collective.explain();
+      return LeftAlone(collective.explain());
     if (collective.role == Role::Weight && !weights)
-      return "gathers of weights are to stay as they are";
+      return LeftAlone("gathers of weights are to stay as they are");
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     if (collective.role == Role::Gradient && !gradients)
-      return isAllReduce ? "all-reduces of gradients are to stay as they are"
-                         : "scatters of gradients are to stay as they are";
+      return LeftAlone(isAllReduce
+                           ? "all-reduces of gradients are to stay as they are"
+                           : "scatters of gradients are to stay as they are");
     if (isAllReduce && !collective.groupError.empty())
-      return collective.groupError;
+      return LeftAlone(collective.groupError);
     if (const std::string &axes = automatic.get(collective.op); !axes.empty())
-      return "its manual computation leaves the axes " + axes +
-             " to the partitioner";
+      return LeftAlone("its manual computation leaves the axes " + axes +
+                       " to the partitioner");
     // A gather can use device ids, but an all-to-all only ids of replicas or of
     // partitions.
     ModuleCopies copies = getModuleCopies(getOperation());
     if ((isAllReduce || collective.kind == CollectiveKind::ReduceScatter) &&
         copies.replicas > 1 && copies.partitions > 1)
-      return "the module has " + std::to_string(copies.replicas) +
-             " replicas of " + std::to_string(copies.partitions) +
-             " partitions each, over which StableHLO has no all-to-all";
+      return LeftAlone(
+          "the module has " + std::to_string(copies.replicas) +
+          " replicas of " + std::to_string(copies.partitions) +
+          " partitions each, over which StableHLO has no all-to-all");
     if (cast<ShapedType>(collective.op->getOperand(0).getType())
             .getNumElements() == 0)
-      return "its tensor is empty";
+      return LeftAlone("its tensor is empty");
     if (!fitsShards(collective.op))
-      return "its tensor has 2^57 elements or more";
+      return LeftAlone("its tensor has 2^57 elements or more");
     if (collective.axes.empty() && collective.groupError.empty())
-      return "its groups have one device each";
-    return "";
+      return LeftAlone("its groups have one device each");
+    return Yes();
   }
 
   void import(const StepCollective &collective, Value input,

@@ -109,26 +109,28 @@ bool Deferral::isIndex(OpOperand &operand) const {
 // What to defer
 //===----------------------------------------------------------------------===//
 
-/// Why `op` cannot be done in the next iteration, or null.
-const char *Deferral::getObstacle(Operation *op) const {
+/// Whether `op` can be done in the next iteration.
+Decision<> Deferral::canDefer(Operation *op) const {
+  auto decide = [](bool isFine, const char *reason) {
+    return isFine ? Decision<>(Yes()) : LeftAlone(reason);
+  };
   if (op->getBlock() != &body)
-    return kRead;
+    return LeftAlone(kRead);
   if (auto other = dyn_cast<StartOp>(op))
-    return hasRole(other, Role::Gradient) && other.getTies().empty() ? nullptr
-                                                                     : kRead;
+    return decide(hasRole(other, Role::Gradient) && other.getTies().empty(),
+                  kRead);
   if (auto wait = dyn_cast<WaitOp>(op))
-    return wait.getTies().empty() ? nullptr : kRead;
+    return decide(wait.getTies().empty(), kRead);
   if (OpOperand *stack = getUpdated(op)) {
     std::optional<unsigned> number = getYielded(op);
-    return number && stack->get() == body.getArgument(*number) ? nullptr
-                                                               : kUsed;
+    return decide(number && stack->get() == body.getArgument(*number), kUsed);
   }
-  return isMovable(op) ? nullptr : kRead;
+  return decide(isMovable(op), kRead);
 }
 
 /// Finds what follows from the scatter, up to the carried values that this
-/// updates. Returns why not all of it can be deferred, or null.
-const char *Deferral::findOps() {
+/// updates. Returns whether all of it can be deferred.
+Decision<> Deferral::findOps() {
   ops.push_back(start);
   members.insert(start);
   values.insert_range(start->getResults());
@@ -141,8 +143,8 @@ const char *Deferral::findOps() {
       }
       if (members.contains(op))
         continue;
-      if (const char *reason = getObstacle(op))
-        return reason;
+      if (Decision<> decision = canDefer(op); !decision)
+        return decision;
       members.insert(op);
       ops.push_back(op);
       values.insert_range(op->getResults());
@@ -152,12 +154,12 @@ const char *Deferral::findOps() {
     if (!WhileView(loop).getConditionArgument(number).use_empty() ||
         !llvm::all_of(carried.getUsers(),
                       [&](Operation *op) { return members.contains(op); }))
-      return kUsed;
+      return LeftAlone(kUsed);
     values.insert(carried);
   }
   llvm::sort(ops,
              [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
-  return nullptr;
+  return Yes();
 }
 
 /// Defers casts to larger types as well: the loop then carries what is cast.
@@ -197,9 +199,9 @@ bool Deferral::isSum(unsigned number) const {
                       [&](Value operand) { return values.contains(operand); });
 }
 
-/// Why the ops may do more with the carried values that they update than to
-/// overwrite a slice or to add, or null.
-const char *Deferral::checkUpdates() const {
+/// Whether the ops do no more with the carried values that they update than to
+/// overwrite a slice or to add.
+Decision<> Deferral::checkUpdates() const {
   for (unsigned number : updated) {
     Value value = body.getArgument(number);
     Value next = body.back().getOperand(number);
@@ -208,36 +210,37 @@ const char *Deferral::checkUpdates() const {
     if (!op || !members.contains(op) || !hasZeros(value) ||
         next.getType() != value.getType() ||
         next.getType() != loop->getResult(number).getType())
-      return kUsed;
+      return LeftAlone(kUsed);
     bool isReplaced = getUpdated(op) ? value.hasOneUse() : value.use_empty();
     if (!isReplaced && !isSum(number))
-      return kUsed;
+      return LeftAlone(kUsed);
   }
-  return nullptr;
+  return Yes();
 }
 
-/// Finds what else the ops read.
-const char *Deferral::findOperands(ShiftedValues &inputs) {
+/// Finds what else the ops read. Returns whether it can be there in the next
+/// iteration.
+Decision<> Deferral::findOperands(ShiftedValues &inputs) {
   for (Operation *op : ops)
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
       if (values.contains(value)) {
         if (isIndex(operand))
-          return kPlace;
+          return LeftAlone(kPlace);
       } else if (!isa<StartOp, WaitOp>(op) && inputs.isPossible(value)) {
         if (inputs.changes(value))
           liveIns.insert(value);
         else if (!isOutside(value))
           constants.insert(value);
       } else if (isIndex(operand)) {
-        return kPlace;
+        return LeftAlone(kPlace);
       } else if (!hasZeros(value)) {
-        return "its type has no zero";
+        return LeftAlone("its type has no zero");
       } else {
         data.insert(value);
       }
     }
-  return nullptr;
+  return Yes();
 }
 
 /// True if sums stay as they are in the first iteration, in which all data are
@@ -274,18 +277,18 @@ void Deferral::findLevels() {
   }
 }
 
-std::string Deferral::analyze(ShiftedValues &inputs) {
-  if (const char *reason = findOps())
-    return reason;
+Decision<> Deferral::analyze(ShiftedValues &inputs) {
+  if (Decision<> decision = findOps(); !decision)
+    return decision;
   addCasts(inputs);
-  if (const char *reason = checkUpdates())
-    return reason;
-  if (const char *reason = findOperands(inputs))
-    return reason;
+  if (Decision<> decision = checkUpdates(); !decision)
+    return decision;
+  if (Decision<> decision = findOperands(inputs); !decision)
+    return decision;
   if (!keepsSums())
-    return "scattering zeros would not leave the sum as it is";
+    return LeftAlone("scattering zeros would not leave the sum as it is");
   findLevels();
-  return "";
+  return Yes();
 }
 
 SmallVector<StartOp> Deferral::getStarts() const {

@@ -17,11 +17,11 @@
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Roles.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Decision.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 #include <optional>
-#include <string>
 
 namespace zpp {
 
@@ -57,9 +57,9 @@ public:
   /// All scatters that are deferred with it, in order.
   llvm::SmallVector<zero::StartOp> getStarts() const;
 
-  /// Finds the ops to defer. Returns the reason if they cannot be moved to the
-  /// next iteration, otherwise an empty string.
-  std::string analyze(ShiftedValues &inputs);
+  /// Finds the ops to defer. Returns whether they can be moved to the next
+  /// iteration.
+  Decision<> analyze(ShiftedValues &inputs);
 
   llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
   bool contains(mlir::Operation *op) const { return members.contains(op); }
@@ -88,11 +88,11 @@ public:
   void finish(mlir::Operation *extended);
 
 private:
-  const char *findOps();
-  const char *getObstacle(mlir::Operation *op) const;
+  Decision<> findOps();
+  Decision<> canDefer(mlir::Operation *op) const;
   void addCasts(ShiftedValues &inputs);
-  const char *checkUpdates() const;
-  const char *findOperands(ShiftedValues &inputs);
+  Decision<> checkUpdates() const;
+  Decision<> findOperands(ShiftedValues &inputs);
   bool isSum(unsigned number) const;
   bool keepsSums() const;
   void findLevels();

@@ -27,6 +27,7 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
+#include "zpp/Support/Decision.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -63,37 +64,40 @@ class Surroundings {
 public:
   explicit Surroundings(Operation *manual) : manual(manual) {}
 
-  /// Why the partitioner may have to add collectives, or empty.
-  std::string check(ModuleOp module) {
+  /// Whether the partitioner has no reason to add collectives, or what may be
+  /// one.
+  Decision<> check(ModuleOp module) {
     auto function = dyn_cast<func::FuncOp>(manual->getParentOp());
     if (!function || !function.isPublic())
-      return "the manual computation is not in a public function";
+      return LeftAlone("the manual computation is not in a public function");
     for (auto other : module.getOps<func::FuncOp>())
       if (other != function && other.isPublic())
-        return "there are several public functions";
+        return LeftAlone("there are several public functions");
     SmallVector<std::string> wanted =
         getShardingDims(manual->getAttr("in_shardings"));
     if (!passesOn(manual->getOperands(), wanted))
-      return "operands of the manual computation may have to be sharded anew";
+      return LeftAlone(
+          "operands of the manual computation may have to be sharded anew");
     for (Operation &op : function.getOps()) {
       if (&op == manual || isNamed(&op, guest::kConstant))
         continue;
       if (isNamed(&op, guest::kSdyShardingConstraint)) {
         if (!passesOn(op.getOperands(),
                       getShardingDims(op.getAttr("sharding"))))
-          return "a sharding_constraint may have to shard anew";
+          return LeftAlone("a sharding_constraint may have to shard anew");
         continue;
       }
       if (!op.hasTrait<OpTrait::IsTerminator>())
-        return describe(&op) + " is outside of the manual computation";
+        return LeftAlone(describe(&op) +
+                         " is outside of the manual computation");
       for (OpOperand &operand : op.getOpOperands())
         if (!passesOn(operand.get(),
                       getShardingDims(function.getResultAttr(
                           operand.getOperandNumber(), guest::kSdySharding)),
                       /*isUnknownFine=*/true))
-          return "results may have to be sharded anew";
+          return LeftAlone("results may have to be sharded anew");
     }
-    return "";
+    return Yes();
   }
 
 private:
@@ -136,6 +140,16 @@ private:
 // Pass
 //===----------------------------------------------------------------------===//
 
+/// The collectives of XLA that have to come after the last wait.
+struct Delay {
+  /// The last wait; null if there are none.
+  WaitOp wait;
+  /// The collectives, and the ops that depend on them.
+  llvm::DenseSet<Operation *> ops;
+  /// The operands to tie through the wait.
+  SmallVector<Value> ties;
+};
+
 class DeferStartsPass : public zpp::impl::DeferStartsPassBase<DeferStartsPass> {
 public:
   using DeferStartsPassBase::DeferStartsPassBase;
@@ -147,21 +161,24 @@ public:
     getOperation()->walk([&](StartOp start) { starts.push_back(start); });
     if (starts.empty())
       return;
-    if (std::string reason = order(starts); !reason.empty()) {
+    Decision<Delay> delay = getDelay(starts);
+    if (!delay) {
       remark::missed(
           starts.front().getLoc(),
           remark::RemarkOpts::name("not-deferred").category(getArgument()))
-          << "starts are queued on XLA's thread: " + reason;
+          << "starts are queued on XLA's thread: " + delay.getReason();
       return;
     }
+    if (delay->wait)
+      moveAfterWait(*delay);
     for (StartOp start : starts)
       start.setDeferrable(true);
   }
 
 private:
-  /// Moves XLA's collectives after the last wait. Returns the reason if that
-  /// is not possible, otherwise an empty string.
-  std::string order(ArrayRef<StartOp> starts) {
+  /// The collectives of XLA that have to come after the last wait, or why they
+  /// cannot.
+  Decision<Delay> getDelay(ArrayRef<StartOp> starts) {
     llvm::SetVector<Block *> blocks;
     // Starts, waits, and the loops that contain them. All of these pass on a
     // token.
@@ -177,29 +194,32 @@ private:
     Block &block = *blocks.front();
     Operation *manual = block.getParentOp();
     if (blocks.size() > 1 || !isNamed(manual, guest::kSdyManualComputation))
-      return "they are not all in one sdy.manual_computation";
+      return LeftAlone("they are not all in one sdy.manual_computation");
     if (std::string axes = AutomaticAxes().get(&block.front()); !axes.empty())
-      return "the partitioner may add collectives along the axes " + axes;
-    if (std::string reason = Surroundings(manual).check(getOperation());
-        !reason.empty())
-      return reason;
+      return LeftAlone("the partitioner may add collectives along the axes " +
+                       axes);
+    if (Decision<> decision = Surroundings(manual).check(getOperation());
+        !decision)
+      return decision.getLeftAlone();
 
     llvm::SetVector<Operation *> others;
-    std::string reason;
+    std::optional<LeftAlone> why;
     walkStep(getOperation(), [&](Operation *op) {
       if (mayCommunicate(op))
-        reason = describe(op) + " may be a collective";
+        why.emplace(describe(op) + " may be a collective");
       else if (!isCollective(op))
         return WalkResult::advance();
       else if (Operation *ancestor = block.findAncestorOpInBlock(*op))
         others.insert(ancestor);
       else
-        reason = describe(op) + " is in a function";
-      return reason.empty() ? WalkResult::advance() : WalkResult::interrupt();
+        why.emplace(describe(op) + " is in a function");
+      return why ? WalkResult::interrupt() : WalkResult::advance();
     });
-    if (!reason.empty() || others.empty())
-      return reason;
-    return moveBehindLast(block, others, scheduled);
+    if (why)
+      return *why;
+    if (others.empty())
+      return Delay();
+    return getDelay(block, others, scheduled);
   }
 
   /// The ops of `block` that depend on `op`, or contain one that does.
@@ -243,60 +263,68 @@ private:
       source->moveBefore(op);
   }
 
-  /// Moves `others`, which are ops of `block`, and the ops that depend on them
-  /// after the last wait, and ties an operand of each through that wait.
-  /// Returns the reason if that is not possible, otherwise an empty string.
-  std::string moveBehindLast(Block &block,
-                             const llvm::SetVector<Operation *> &others,
-                             const llvm::DenseSet<Operation *> &scheduled) {
+  /// The same for `others`, which are ops of `block`, or contain such
+  /// collectives.
+  static Decision<Delay>
+  getDelay(Block &block, const llvm::SetVector<Operation *> &others,
+           const llvm::DenseSet<Operation *> &scheduled) {
     Operation *last = nullptr;
     for (Operation &op : block)
       if (scheduled.contains(&op))
         last = &op;
     auto wait = dyn_cast<WaitOp>(last);
     if (!wait)
-      return "there is a collective of XLA, and no wait after the last loop";
-    llvm::DenseSet<Operation *> behind = getDependent(block, wait);
+      return LeftAlone(
+          "there is a collective of XLA, and no wait after the last loop");
+    llvm::DenseSet<Operation *> later = getDependent(block, wait);
     SmallVector<Operation *> moved = llvm::filter_to_vector(
-        others, [&](Operation *op) { return !behind.contains(op); });
+        others, [&](Operation *op) { return !later.contains(op); });
     for (Operation *op : moved)
       if (!isLight(op))
-        return describe(op) + " would come too late after the last wait";
+        return LeftAlone(describe(op) +
+                         " would come too late after the last wait");
     if (moved.size() > kMostCollectives)
-      return std::to_string(moved.size()) +
-             " collectives of XLA would come too late after the last wait";
+      return LeftAlone(
+          std::to_string(moved.size()) +
+          " collectives of XLA would come too late after the last wait");
 
-    // The collectives and the ops that depend on them. Only collectives that do
-    // not depend on another one need a tie.
-    llvm::DenseSet<Operation *> after;
-    SmallVector<Value> ties;
+    Delay delay;
+    delay.wait = wait;
     for (Operation *op : moved) {
-      bool isBehindTied = !after.insert(op).second;
+      // Only collectives that do not depend on another one need a tie.
+      bool isTied = !delay.ops.insert(op).second;
       llvm::DenseSet<Operation *> dependent = getDependent(block, op);
       if (llvm::any_of(dependent, [&](Operation *other) {
             return scheduled.contains(other);
           }))
-        return "a start or wait depends on " + describe(op);
-      after.insert_range(dependent);
-      if (isBehindTied)
+        return LeftAlone("a start or wait depends on " + describe(op));
+      delay.ops.insert_range(dependent);
+      if (isTied)
         continue;
       auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
         auto type = dyn_cast<RankedTensorType>(operand.getType());
         return type && type.hasStaticShape();
       });
       if (tie == op->operand_end())
-        return describe(op) + " has no operand to tie";
-      if (!llvm::is_contained(ties, *tie))
-        ties.push_back(*tie);
+        return LeftAlone(describe(op) + " has no operand to tie");
+      if (!llvm::is_contained(delay.ties, *tie))
+        delay.ties.push_back(*tie);
     }
+    return delay;
+  }
+
+  /// Moves the ops of `delay` after its wait, and ties them to it.
+  static void moveAfterWait(const Delay &delay) {
+    WaitOp wait = delay.wait;
+    Block &block = *wait->getBlock();
     Operation *end = wait;
     for (Operation &op : llvm::make_early_inc_range(
              llvm::make_range(block.begin(), wait->getIterator())))
-      if (after.contains(&op)) {
+      if (delay.ops.contains(&op)) {
         op.moveAfter(end);
         end = &op;
       }
-    for (Value value : ties) {
+    for (Value value : delay.ties) {
       moveInFront(value, wait);
       wait = cast<WaitOp>(addTie(wait, value));
       value.replaceUsesWithIf(wait.getTied().back(), [&](OpOperand &use) {
@@ -304,7 +332,6 @@ private:
         return user && wait->isBeforeInBlock(user);
       });
     }
-    return "";
   }
 };
 } // namespace

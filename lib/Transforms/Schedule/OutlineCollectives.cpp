@@ -145,59 +145,59 @@ public:
   }
 
 private:
-  /// The reason why `chain` stays where it is, or empty.
-  static std::string getReason(const Outlined &chain) {
+  /// Whether `chain` is outlined, or why it stays where it is.
+  static Decision<> mayOutline(const Outlined &chain) {
     if (chain.outputs.empty())
-      return "nothing reads its result";
+      return LeftAlone("nothing reads its result");
     auto isStatic = [](Value value) {
       auto type = dyn_cast<RankedTensorType>(value.getType());
       return type && type.hasStaticShape();
     };
     if (!llvm::all_of(chain.inputs, isStatic) ||
         !llvm::all_of(chain.outputs, isStatic))
-      return "a tensor that it reads or makes has no static shape";
+      return LeftAlone("a tensor that it reads or makes has no static shape");
     for (Operation *op : chain.ops) {
       if (llvm::any_of(op->getOperands(), [](Value operand) {
             auto empty = operand.getDefiningOp<tensor::EmptyOp>();
             return empty && !empty.getDynamicSizes().empty();
           }))
-        return "the size of a destination is not static";
+        return LeftAlone("the size of a destination is not static");
       if (auto exchange = dyn_cast<AllToAllOp>(op);
           exchange && (exchange.getWireAttr() || exchange.getSlicesAttr()))
-        return "it is not decomposed";
+        return LeftAlone("it is not decomposed");
       if (auto view = dyn_cast<OffsetSizeAndStrideOpInterface>(op);
           view && (!view.getOffsets().empty() || !view.getSizes().empty() ||
                    !view.getStrides().empty()))
-        return "its slices are not static";
+        return LeftAlone("its slices are not static");
     }
     llvm::SmallPtrSet<Operation *, 16> dependents(llvm::from_range,
                                                   chain.dependents);
     for (Value input : chain.inputs)
       if (dependents.contains(input.getDefiningOp()))
-        return "one of its operands depends on one of its results";
+        return LeftAlone("one of its operands depends on one of its results");
     // Every rank must execute the start equally often.
     for (Operation *parent = chain.ops.front()->getParentOp(); parent;
          parent = parent->getParentOp()) {
       StringRef name = parent->getName().getStringRef();
       if (!isa<ModuleOp, func::FuncOp>(parent) && name != guest::kWhile &&
           name != guest::kSdyManualComputation)
-        return ("it is in a region of " + name).str();
+        return LeftAlone(("it is in a region of " + name).str());
     }
     if (llvm::none_of(chain.ops, [](Operation *op) {
           return isa<QuantizeOp, DequantizeOp, QuantizeDifferenceOp,
                      DequantizeAddOp>(op) ||
                  (isa<CollectiveOpInterface>(op) && !op->hasAttr(kReasonAttr));
         }))
-      return "it sends nothing quantized";
-    return "";
+      return LeftAlone("it sends nothing quantized");
+    return Yes();
   }
 
   void outline(const Outlined &chain, HostFunctions &functions) {
-    if (std::string reason = getReason(chain); !reason.empty()) {
+    if (Decision<> decision = mayOutline(chain); !decision) {
       remark::missed(
           chain.getLoc(),
           remark::RemarkOpts::name("not-outlined").category(getArgument()))
-          << ("stays in the graph: " + reason);
+          << ("stays in the graph: " + decision.getReason());
       return;
     }
     func::FuncOp function = functions.get(chain);

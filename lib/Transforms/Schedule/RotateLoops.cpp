@@ -64,6 +64,9 @@ public:
   }
 
 private:
+  static constexpr const char *kScatteredHere =
+      "scattered in the iteration that computes it: ";
+
   void remarkLeft(StartOp start, const Twine &text) {
     remark::missed(
         start.getLoc(),
@@ -71,14 +74,14 @@ private:
         << text.str();
   }
 
-  /// The reason why `size` more bytes do not fit beside `bytes`, or empty.
-  std::string getExcess(int64_t bytes, int64_t size) const {
+  /// Whether `size` more bytes fit beside `bytes`.
+  Decision<> canFit(int64_t bytes, int64_t size) const {
     int64_t total = addSaturating(bytes, size);
     if (total <= budget)
-      return "";
-    return std::to_string(total) +
-           " bytes would be in flight, more than prefetch-bytes = " +
-           std::to_string(budget);
+      return Yes();
+    return LeftAlone(std::to_string(total) +
+                     " bytes would be in flight, more than prefetch-bytes = " +
+                     std::to_string(budget));
   }
 
   /// The gathers that are needed before the first heavy op of the body, as far
@@ -93,25 +96,33 @@ private:
       if (!hasRole(start, Role::Weight) || heavy.empty() ||
           !isNeededAtOnce(start, heavy.front()))
         continue;
-      int64_t size = getBytes(start.getOutputs().getTypes());
-      std::string reason = getFewIterations(body);
-      if (!llvm::all_of(start.getInputs(), [&](Value input) {
-            return inputs.isPossible(input) &&
-                   llvm::all_of(inputs.getWrites(input), [&](Operation *write) {
-                     return followsFrom(write, start.getWait());
-                   });
-          }))
-        reason = "its operand in the next iteration is not known in this one";
-      if (reason.empty())
-        reason = getExcess(bytes, size);
-      if (!reason.empty()) {
-        remarkLeft(start, "gathered in the iteration that needs it: " + reason);
+      if (Decision<> decision = canGatherAhead(start, inputs, bytes);
+          !decision) {
+        remarkLeft(start, "gathered in the iteration that needs it: " +
+                              decision.getReason());
         continue;
       }
-      bytes += size;
+      bytes += getBytes(start.getOutputs().getTypes());
       result.push_back(start);
     }
     return result;
+  }
+
+  /// Whether `start` can gather for the next iteration, beside `bytes`.
+  Decision<> canGatherAhead(StartOp start, ShiftedValues &inputs,
+                            int64_t bytes) const {
+    if (!llvm::all_of(start.getInputs(), [&](Value input) {
+          return inputs.isPossible(input) &&
+                 llvm::all_of(inputs.getWrites(input), [&](Operation *write) {
+                   return followsFrom(write, start.getWait());
+                 });
+        }))
+      return LeftAlone(
+          "its operand in the next iteration is not known in this one");
+    if (Decision<> decision = hasEnoughIterations(*start->getBlock());
+        !decision)
+      return decision;
+    return canFit(bytes, getBytes(start.getOutputs().getTypes()));
   }
 
   /// True if `write` writes what `wait` returns to a stack, possibly in another
@@ -144,8 +155,8 @@ private:
   /// A scatter, and when its gradient is there.
   struct Candidate {
     Deferral deferral;
-    /// The reason why it cannot be deferred, or empty.
-    std::string obstacle;
+    /// Whether it can be deferred.
+    Decision<> isPossible;
     /// The bytes of its gradients, and the part of the iteration's compute that
     /// comes before they are complete.
     double bytes, ready;
@@ -168,10 +179,8 @@ private:
       // One that follows from another one is deferred with it.
       if (deferred.contains(start))
         continue;
-      std::string reason = getReason(candidate, body);
-      if (!reason.empty()) {
-        remarkLeft(start,
-                   "scattered in the iteration that computes it: " + reason);
+      if (Decision<> decision = mayDefer(candidate, body); !decision) {
+        remarkLeft(start, kScatteredHere + decision.getReason());
         continue;
       }
       deferred.insert_range(candidate.deferral.getOps());
@@ -183,15 +192,14 @@ private:
     deferred.clear();
     for (Candidate *candidate : llvm::reverse(late)) {
       const Deferral &deferral = candidate->deferral;
-      std::string reason = getExcess(bytes, deferral.getCarriedBytes());
       auto isDeferred = [&](Operation *op) { return deferred.contains(op); };
+      Decision<> decision = canFit(bytes, deferral.getCarriedBytes());
       if (llvm::any_of(deferral.getOps(), isDeferred))
-        reason = "its result is stored with that of a later one, which is "
-                 "deferred";
-      if (!reason.empty()) {
+        decision = LeftAlone("its result is stored with that of a later one, "
+                             "which is deferred");
+      if (!decision) {
         for (StartOp start : deferral.getStarts())
-          remarkLeft(start,
-                     "scattered in the iteration that computes it: " + reason);
+          remarkLeft(start, kScatteredHere + decision.getReason());
         continue;
       }
       bytes += deferral.getCarriedBytes();
@@ -215,9 +223,9 @@ private:
       if (!hasRole(start, Role::Gradient) || !start.getTies().empty())
         continue;
       Deferral deferral(loop, start);
-      std::string obstacle = deferral.analyze(inputs);
+      Decision<> isPossible = deferral.analyze(inputs);
       SmallVector<Value> data(deferral.getData());
-      if (!obstacle.empty())
+      if (!isPossible)
         llvm::append_range(data, start.getInputs());
       Operation *last = getLastSource(std::move(data), body);
       double all = 0, after = 0;
@@ -230,7 +238,7 @@ private:
           after += work;
       }
       candidates.push_back(
-          {std::move(deferral), std::move(obstacle),
+          {std::move(deferral), std::move(isPossible),
            static_cast<double>(getBytes(start.getInputs().getTypes())),
            all > 0 ? 1 - after / all : 1, /*isWithoutCompute=*/all == 0});
     }
@@ -260,33 +268,35 @@ private:
     }
   }
 
-  /// The reason why the scatter stays in its iteration, or empty.
-  std::string getReason(const Candidate &candidate, Block &body) const {
+  /// Whether the scatter is left to the next iteration, or why it stays in its
+  /// own.
+  Decision<> mayDefer(const Candidate &candidate, Block &body) const {
     if (!candidate.isLate)
-      return "what is computed after it there hides it";
-    if (!candidate.obstacle.empty())
-      return candidate.obstacle;
+      return LeftAlone("what is computed after it there hides it");
+    if (!candidate.isPossible)
+      return candidate.isPossible;
     if (candidate.isWithoutCompute)
-      return "the loop computes nothing heavy";
+      return LeftAlone("the loop computes nothing heavy");
     // Without a first iteration nothing would overwrite the zeros. Without a
     // second one there is nothing to hide under.
     std::optional<int64_t> iterations = getIterations(body);
     if (!iterations)
-      return "it is not known whether the loop has a next iteration";
+      return LeftAlone("it is not known whether the loop has a next iteration");
     if (*iterations < 2)
-      return "the loop has no next iteration";
-    return getFewIterations(body);
+      return LeftAlone("the loop has no next iteration");
+    return hasEnoughIterations(body);
   }
 
-  /// The reason why `body` has too few iterations to pay for one more
-  /// collective, or empty.
-  std::string getFewIterations(Block &body) const {
+  /// Whether `body` has as many iterations as pay for one more collective, or
+  /// an unknown number.
+  Decision<> hasEnoughIterations(Block &body) const {
     std::optional<int64_t> iterations = getIterations(body);
     if (!iterations || *iterations >= minTrips)
-      return "";
-    return "one more collective is too much for a loop of " +
-           std::to_string(*iterations) +
-           " iterations, with min-trips = " + std::to_string(minTrips);
+      return Yes();
+    return LeftAlone(
+        "one more collective is too much for a loop of " +
+        std::to_string(*iterations) +
+        " iterations, with min-trips = " + std::to_string(minTrips));
   }
 
   /// The last op of `body` that computes one of `values`, apart from casts,
