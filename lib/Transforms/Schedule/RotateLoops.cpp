@@ -74,6 +74,12 @@ private:
         << text.str();
   }
 
+  void remarkRotated(StartOp start, const char *text) {
+    remark::passed(start.getLoc(),
+                   remark::RemarkOpts::name("rotated").category(getArgument()))
+        << text;
+  }
+
   /// Whether `size` more bytes fit beside `bytes`.
   Decision<> canFit(int64_t bytes, int64_t size) const {
     int64_t total = addSaturating(bytes, size);
@@ -364,6 +370,74 @@ private:
     return std::max(kLeastBudget, addSaturating(layer, 1 << 20));
   }
 
+  /// Gathers for the first iteration before `loop`, and in each iteration for
+  /// the next one. Returns the writes to stacks that this reads.
+  SmallVector<Operation *> gatherAhead(Operation *loop,
+                                       ArrayRef<StartOp> gathers,
+                                       ShiftedValues &inputs,
+                                       Carried &carried) {
+    OpBuilder outside(loop);
+    OpBuilder builder = OpBuilder::atBlockBegin(&WhileView(loop).getBody());
+    SmallVector<Operation *> writes;
+    for (StartOp start : gathers) {
+      SmallVector<Value> first =
+          llvm::map_to_vector(start.getInputs(), [&](Value input) {
+            return inputs.getFirst(outside, input);
+          });
+      WaitOp ahead = createTransfer(outside, start, first);
+      SmallVector<Value> next =
+          llvm::map_to_vector(start.getInputs(), [&](Value input) {
+            llvm::append_range(writes, inputs.getWrites(input));
+            return inputs.getNext(builder, input);
+          });
+      WaitOp wait = createTransfer(builder, start, next);
+      for (auto [initial, value] :
+           llvm::zip_equal(ahead.getOutputs(), wait.getOutputs()))
+        carried.add(initial, value);
+      remarkRotated(start,
+                    "gathered in the iteration before the one that needs it");
+    }
+    return writes;
+  }
+
+  /// Replaces what `gathers` return by what the loop carries from its operand
+  /// `first` on. `writes` come first, so that what this iteration has gathered
+  /// is in the stacks before the next one reads them.
+  static void replaceGathers(ArrayRef<StartOp> gathers, size_t first,
+                             ArrayRef<Operation *> writes, Block &body) {
+    for (StartOp start : gathers)
+      for (Value value : start.getWait().getOutputs())
+        value.replaceAllUsesWith(body.getArgument(first++));
+    moveToBegin(writes, body);
+    for (StartOp start : gathers) {
+      SmallVector<Value> values(start.getInputs());
+      start.getWait().erase();
+      start.erase();
+      eraseIfDead(values);
+    }
+  }
+
+  /// Lets each iteration of `loop`, which carries the values of `scatters` from
+  /// its operand `first` on, scatter for the one before.
+  void deferScatters(WhileView loop, size_t first,
+                     MutableArrayRef<Deferral> scatters,
+                     ShiftedValues &inputs) {
+    Block &body = loop.getBody();
+    llvm::DenseSet<Operation *> deferred;
+    for (const Deferral &scatter : scatters)
+      deferred.insert_range(scatter.getOps());
+    Operation *front = &*llvm::find_if_not(
+        body, [&](Operation &op) { return deferred.contains(&op); });
+    SmallVector<Operation *> heavy = compute->getIn(body);
+    llvm::erase_if(heavy, [&](Operation *op) { return deferred.contains(op); });
+    for (Deferral &scatter : scatters)
+      scatter.rewrite(loop.getOperation(), first, front, heavy, inputs);
+    // Each one is inserted directly after the loop, before those inserted
+    // earlier.
+    for (Deferral &scatter : llvm::reverse(scatters))
+      scatter.finish(loop.getOperation());
+  }
+
   void rotate(Operation *loop) {
     ShiftedValues inputs(loop);
     ShiftedValues weights(loop, /*readsStacks=*/true);
@@ -374,71 +448,22 @@ private:
     std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
     if (gathers.empty() && scatters.empty())
       return;
-    OpBuilder outside(loop);
-    OpBuilder builder = OpBuilder::atBlockBegin(&body);
     Carried carried;
-    SmallVector<Value> gathered;
-    SmallVector<Operation *> writes;
-    for (StartOp start : gathers) {
-      // Gather for the first iteration before the loop.
-      SmallVector<Value> first =
-          llvm::map_to_vector(start.getInputs(), [&](Value input) {
-            return weights.getFirst(outside, input);
-          });
-      WaitOp ahead = createTransfer(outside, start, first);
-      // Gather for the next iteration in each one.
-      SmallVector<Value> next =
-          llvm::map_to_vector(start.getInputs(), [&](Value input) {
-            llvm::append_range(writes, weights.getWrites(input));
-            return weights.getNext(builder, input);
-          });
-      WaitOp wait = createTransfer(builder, start, next);
-      for (auto [initial, value] :
-           llvm::zip_equal(ahead.getOutputs(), wait.getOutputs()))
-        carried.add(initial, value);
-      llvm::append_range(gathered, start.getWait().getOutputs());
-      remark::passed(
-          start.getLoc(),
-          remark::RemarkOpts::name("rotated").category(getArgument()))
-          << "gathered in the iteration before the one that needs it";
-    }
+    SmallVector<Operation *> writes =
+        gatherAhead(loop, gathers, weights, carried);
+    OpBuilder outside(loop);
     llvm::MapVector<Value, size_t> shared;
     for (Deferral &scatter : scatters) {
       scatter.carry(outside, inputs, carried, shared);
       for (StartOp start : scatter.getStarts())
-        remark::passed(
-            start.getLoc(),
-            remark::RemarkOpts::name("rotated").category(getArgument()))
-            << "scattered in the iteration after the one that computes it; the "
-               "first one scatters zeros";
+        remarkRotated(start, "scattered in the iteration after the one that "
+                             "computes it; the first one scatters zeros");
     }
     size_t first = loop->getNumOperands();
     WhileView extended = extendLoop(loop, carried.init);
     extended.addNext(carried.next);
-    llvm::DenseSet<Operation *> deferred;
-    for (const Deferral &scatter : scatters)
-      deferred.insert_range(scatter.getOps());
-    Operation *front = &*llvm::find_if_not(
-        body, [&](Operation &op) { return deferred.contains(&op); });
-    SmallVector<Operation *> heavy = compute->getIn(body);
-    llvm::erase_if(heavy, [&](Operation *op) { return deferred.contains(op); });
-    for (Deferral &scatter : scatters)
-      scatter.rewrite(extended.getOperation(), first, front, heavy, inputs);
-    // Each one is inserted directly after the loop, before those inserted
-    // earlier.
-    for (Deferral &scatter : llvm::reverse(scatters))
-      scatter.finish(extended.getOperation());
-    for (auto [index, value] : llvm::enumerate(gathered))
-      value.replaceAllUsesWith(body.getArgument(first + index));
-    // What this iteration has gathered is in the stacks before the next one
-    // reads them.
-    moveToBegin(writes, body);
-    for (StartOp start : gathers) {
-      SmallVector<Value> values(start.getInputs());
-      start.getWait().erase();
-      start.erase();
-      eraseIfDead(values);
-    }
+    deferScatters(extended, first, scatters, inputs);
+    replaceGathers(gathers, first, writes, body);
   }
 
   /// Set while the pass runs.
