@@ -90,54 +90,17 @@ class _Loaded(NamedTuple):
     given: Rewritten | None = None
 
 
-class JittedStep(StatefulStep):
-    """The result of `jit`, which is called like the original step.
-
-    Each new combination of argument shapes, types, shardings and static values
-    is exported and compiled once, as `jax.jit` does.
-    """
+class _CountedStep(StatefulStep):
+    """A step that counts its calls, measures some, and can be asked about them."""
 
     #: How many calls there have been: what `schedule` goes by. Set it when a
     #: training is resumed.
     calls: int
 
-    def __init__(self, step: Callable, options: Options, jit_options: dict,
-                 schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None, keeper: Keeper | None = None,
-                 gauge: Gauge | None = None):
-        functools.update_wrapper(self, step)
+    def __init__(self, keeper: Keeper, gauge: Gauge):
         self.calls = 0
-        self._auto = auto
-        #: From which call on which options, the latest first.
-        self._schedule = read_schedule(schedule, options, "call")
-        self._jitted = step
-        if isinstance(step, jax.stages.Wrapped):
-            _check_named_again(jit_options)
-        else:
-            self._jitted = jax.jit(step, **jit_options)
-        self._static_numbers, self._static_names = _static_arguments(
-            step, jit_options)
-        self._compiler_options = jit_options.get("compiler_options")
-        #: For each kind of arguments the variants, as `_schedule` has them.
-        self._loaded: dict[Hashable, list[_Loaded]] = {}
-        #: Variants of these that the guard asks for, by their key, their place and
-        #: the floors.
-        self._widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
-        self._keeper = keeper or Keeper()
-        self._gauge = gauge or Gauge(None)
-
-    def __call__(self, *args, **kwargs):
-        loaded, leaves = self._load(args, kwargs)
-        if loaded.original is None:
-            call = functools.partial(loaded.program.call, leaves, self._keeper)
-        else:
-            self._keeper.check_not_given()
-            call = functools.partial(loaded.original, *args, **kwargs)
-        results = self._gauge.run(
-            self.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
-            functools.partial(find_mesh, loaded.program.step, leaves))
-        self.calls += 1
-        return results
+        self._keeper = keeper
+        self._gauge = gauge
 
     def metrics(self) -> dict[str, float]:
         """Numbers about the latest call that was measured, by name, for a log.
@@ -165,6 +128,59 @@ class JittedStep(StatefulStep):
         """
         return self._gauge.ask()
 
+    def rewritten(self, *args, **kwargs) -> Rewritten:
+        """The rewritten step that the next call with these arguments runs.
+        Without arguments, those of the latest call are meant."""
+        raise NotImplementedError
+
+    def report(self, *args, **kwargs) -> dict:
+        """The report of the rewrite; arguments as for `rewritten`."""
+        return self.rewritten(*args, **kwargs).report
+
+
+class JittedStep(_CountedStep):
+    """The result of `jit`, which is called like the original step.
+
+    Each new combination of argument shapes, types, shardings and static values
+    is exported and compiled once, as `jax.jit` does.
+    """
+
+    def __init__(self, step: Callable, options: Options, jit_options: dict,
+                 schedule: Mapping[int, Mapping[str, Any]],
+                 auto: Auto | None = None, keeper: Keeper | None = None,
+                 gauge: Gauge | None = None):
+        functools.update_wrapper(self, step)
+        super().__init__(keeper or Keeper(), gauge or Gauge(None))
+        self._auto = auto
+        #: From which call on which options, the latest first.
+        self._schedule = read_schedule(schedule, options, "call")
+        self._jitted = step
+        if isinstance(step, jax.stages.Wrapped):
+            _check_named_again(jit_options)
+        else:
+            self._jitted = jax.jit(step, **jit_options)
+        self._static_numbers, self._static_names = _static_arguments(
+            step, jit_options)
+        self._compiler_options = jit_options.get("compiler_options")
+        #: For each kind of arguments the variants, as `_schedule` has them.
+        self._loaded: dict[Hashable, list[_Loaded]] = {}
+        #: Variants of these that the guard asks for, by their key, their place and
+        #: the floors.
+        self._widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
+
+    def __call__(self, *args, **kwargs):
+        loaded, leaves = self._load(args, kwargs)
+        if loaded.original is None:
+            call = functools.partial(loaded.program.call, leaves, self._keeper)
+        else:
+            self._keeper.check_not_given()
+            call = functools.partial(loaded.original, *args, **kwargs)
+        results = self._gauge.run(
+            self.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
+            functools.partial(find_mesh, loaded.program.step, leaves))
+        self.calls += 1
+        return results
+
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
         flat arguments, and after them the state if there is one."""
@@ -172,8 +188,6 @@ class JittedStep(StatefulStep):
         return loaded.program.lower(leaves)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
-        """The rewritten step that the next call with these arguments runs.
-        Without arguments, those of the latest call are meant."""
         if args or kwargs:
             return self._load(args, kwargs)[0].rewritten
         if not self._loaded:
@@ -183,10 +197,6 @@ class JittedStep(StatefulStep):
         place, loaded = self._scheduled(self._loaded[key])
         floors = self._gauge.floors_of(loaded.rewritten)
         return self._widened.get((key, place, floors), loaded).rewritten
-
-    def report(self, *args, **kwargs) -> dict:
-        """The report of the rewrite; arguments as for `rewritten`."""
-        return self.rewritten(*args, **kwargs).report
 
     def plan(self, *args, device: str | None = None,
              compute: float | None = None, **kwargs) -> Plan:
@@ -280,7 +290,7 @@ class JittedStep(StatefulStep):
         return static, (positional, named)
 
 
-class LibraryStep(StatefulStep):
+class LibraryStep(_CountedStep):
     """The result of `jit` for what another library has jitted: called like that.
 
     The library makes arrays of its objects and calls a function of these. There
@@ -288,18 +298,15 @@ class LibraryStep(StatefulStep):
     for is answered by that one.
     """
 
-    #: As in `JittedStep`.
-    calls: int
     __name__: str
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
                  auto: Auto | None = None, gauge: Gauge | None = None):
         functools.update_wrapper(self, step, updated=())
+        super().__init__(Keeper(), gauge or Gauge(None))
         _check_named_again(jit_options)
         self._step = step
-        self._keeper = Keeper()
-        self._gauge = gauge or Gauge(None)
         self._make = lambda jitted: JittedStep(
             jitted, options, jit_options, schedule, auto, self._keeper,
             self._gauge)
@@ -307,17 +314,12 @@ class LibraryStep(StatefulStep):
         read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
         self._latest: JittedStep | None = None
-        self.calls = 0
 
     def __call__(self, *args, **kwargs):
         results = self._call(lambda inner, *given, **named: inner(
             *given, **named), args, kwargs)
         self.calls += 1
         return results
-
-    def metrics(self) -> dict[str, float]:
-        """As in `JittedStep`."""
-        return self._gauge.ask()
 
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `JittedStep`."""
@@ -330,7 +332,6 @@ class LibraryStep(StatefulStep):
             *given, device=device, compute=compute, **named), args, kwargs)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
-        """As in `JittedStep`."""
         if args or kwargs:
             return self._ask(JittedStep.rewritten, args, kwargs)
         if self._latest is None:
@@ -338,10 +339,6 @@ class LibraryStep(StatefulStep):
                 "expected arguments or an earlier call, but got neither")
         self._latest.calls = self.calls
         return self._latest.rewritten()
-
-    def report(self, *args, **kwargs) -> dict:
-        """As in `JittedStep`."""
-        return self.rewritten(*args, **kwargs).report
 
     def _call(self, ask: Callable, args: tuple, kwargs: dict) -> Any:
         def replace(jitted):
