@@ -7,7 +7,6 @@
 
 #include "Decompose/Accumulate/Accumulator.h"
 
-#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -40,20 +39,25 @@ Value Accumulator::hold(OpBuilder &builder, Value result) {
   return held.back().getResult(0);
 }
 
+/// The partial sum that `hops` send on, in f32, made in front of them.
+static Value createPartial(OpBuilder &builder, const OuterHops &hops) {
+  builder.setInsertionPoint(hops.getFirst());
+  Value partial = hops.getPartial(builder);
+  if (typeOf(partial).getElementType().isF32())
+    return partial;
+  return createOp(builder, partial.getLoc(), guest::kConvert, partial,
+                  typeOf(partial).clone(builder.getF32Type()));
+}
+
 /// The partial sums of all layers of `term`, in f32. Loops that write a stack
 /// of gradients write one of partial sums instead.
 Value Accumulator::getPartial(const GradientTerm &term) {
+  OpBuilder at(term.hops.getFirst()->getContext());
   Value partial = term.partial;
   if (partial)
     consumed.insert(partial);
-  OpBuilder at(term.hops.getFirst()->getContext());
-  if (!partial) {
-    at.setInsertionPoint(term.hops.getFirst());
-    partial = term.hops.getPartial(at);
-    if (!typeOf(partial).getElementType().isF32())
-      partial = createOp(at, partial.getLoc(), guest::kConvert, partial,
-                         typeOf(partial).clone(at.getF32Type()));
-  }
+  else
+    partial = createPartial(at, term.hops);
   for (Operation *step : ArrayRef(term.steps).drop_front(term.numDone)) {
     if (getScaledOperand(step)) {
       at.setInsertionPoint(step);
@@ -188,10 +192,7 @@ Value Accumulator::sendInLoop(ArrayRef<GradientTerm> terms) {
   Value index = getWrittenLayer(*write);
   // The partial sum of the layer, with the scale of its steps.
   OpBuilder at(last.hops.getFirst());
-  Value partial = last.hops.getPartial(at);
-  if (!typeOf(partial).getElementType().isF32())
-    partial = createOp(at, partial.getLoc(), guest::kConvert, partial,
-                       typeOf(partial).clone(at.getF32Type()));
+  Value partial = createPartial(at, last.hops);
   GradientTerm layer{last.hops, {}, {}, 0};
   for (Operation *step : ArrayRef<Operation *>(last.steps.begin(), write)) {
     if (getScaledOperand(step)) {
@@ -265,77 +266,104 @@ void Accumulator::leaveLoop(Operation *op) {
   if (counter && counter->trips < 2)
     return;
   WhileView loop(op);
-  for (unsigned number = 0, count = loop.getNumCarried(); number < count;
-       ++number) {
-    std::optional<GradientSum> found = findCarriedSum(finder, loop, number);
-    if (!found)
+  for (unsigned number : llvm::seq(loop.getNumCarried())) {
+    std::optional<GradientSum> sum = findCarriedSum(finder, loop, number);
+    if (!sum)
       continue;
-    const GradientSum &sum = *found;
-    BlockArgument carried = loop.getCarried(number);
-    Value next = loop.getNext(number);
-    Location loc = next.getLoc();
-    OpBuilder builder(loop->getContext());
-    GradientSum before = findSumInFront(loop.getInit(number), sum);
-    SmallVector<Value> partials, begin;
-    SmallVector<int64_t> counts;
-    for (ArrayRef<GradientTerm> terms : sum.terms) {
-      partials.push_back(getSumOfPartials(terms));
-      counts.push_back(
-          counter ? multiplySaturating(getCount(terms), counter->trips) : 0);
-      builder.setInsertionPoint(loop.getOperation());
-      const auto *like = before.find(terms.front());
-      if (like && counts.back() > 0)
-        counts.back() = addSaturating(counts.back(), getCount(*like));
-      begin.push_back(like
-                          ? getSumOfPartials(*like)
-                          : createZeros(builder, loc, typeOf(partials.back())));
-    }
-    if (!before.terms.empty()) {
-      loop->setOperand(number, before.others.empty()
-                                   ? createZeros(builder, loc, typeOf(next))
-                                   : addAll(builder, loc, before.others));
-      before.eraseAdditions();
-    }
-    // What else is added stays in the sum that the loop carries.
-    SmallVector<Value> values{carried};
-    llvm::append_range(values, sum.others);
-    builder.setInsertionPoint(next.getDefiningOp());
-    loop.setNext(number, addAll(builder, loc, values));
-    sum.eraseAdditions();
-    unsigned first = loop.getNumCarried();
-    loop = extendLoop(loop.getOperation(), begin);
-    builder.setInsertionPoint(loop.getYield());
-    SmallVector<Value> sums;
-    for (auto [index, partial] : llvm::enumerate(partials))
-      sums.push_back(
-          addAll(builder, loc, {loop.getCarried(first + index), partial}));
-    loop.addNext(sums);
-    builder.setInsertionPointAfter(loop.getOperation());
-    Value result = loop.getResult(number);
-    Type type = result.getType();
-    SmallVector<Value> total;
-    SmallVector<OpOperand *> uses;
-    for (OpOperand &use : result.getUses())
-      uses.push_back(&use);
-    if (sum.others.empty()) {
-      // Nothing is left to be added in the loop.
-      Value init = loop.getInit(number);
-      if (!isZeros(init)) {
-        total.push_back(init);
-        OpBuilder before(loop.getOperation());
-        loop->setOperand(number, createZeros(before, loc, typeOf(result)));
-      }
-    } else {
-      total.push_back(hold(builder, result));
-    }
-    for (auto [index, terms] : llvm::enumerate(sum.terms))
-      total.push_back(makeTerm(builder, terms.front(), counts[index],
-                               hold(builder, loop.getResult(first + index)),
-                               type));
-    Value all = addAll(builder, loc, total);
-    for (OpOperand *use : uses)
-      use->set(all);
+    LoopPartials partials = takePartials(loop, number, *sum, counter);
+    loop = carryPartials(loop, number, *sum, partials);
+    addPartials(loop, number, *sum, partials);
   }
+}
+
+/// The partial sums of `sum`, to which `loop` adds as carried value `number`.
+/// They begin with those in front of the loop, which it is not given any more.
+LoopPartials
+Accumulator::takePartials(WhileView loop, unsigned number,
+                          const GradientSum &sum,
+                          const std::optional<LoopCounter> &counter) {
+  Location loc = loop.getNext(number).getLoc();
+  LoopPartials partials{loc, {}, {}, {}};
+  OpBuilder builder(loop->getContext());
+  GradientSum before = findSumInFront(loop.getInit(number), sum);
+  for (ArrayRef<GradientTerm> terms : sum.terms) {
+    Value partial = getSumOfPartials(terms);
+    int64_t count =
+        counter ? multiplySaturating(getCount(terms), counter->trips) : 0;
+    builder.setInsertionPoint(loop.getOperation());
+    const auto *like = before.find(terms.front());
+    if (like && count > 0)
+      count = addSaturating(count, getCount(*like));
+    partials.partials.push_back(partial);
+    partials.counts.push_back(count);
+    partials.begin.push_back(like ? getSumOfPartials(*like)
+                                  : createZeros(builder, loc, typeOf(partial)));
+  }
+  if (!before.terms.empty()) {
+    loop->setOperand(
+        number, before.others.empty()
+                    ? createZeros(builder, loc, typeOf(loop.getNext(number)))
+                    : addAll(builder, loc, before.others));
+    before.eraseAdditions();
+  }
+  return partials;
+}
+
+/// Has `loop` carry `partials`, after its other values, in place of what they
+/// are in `sum`. Returns the loop that replaces it.
+WhileView Accumulator::carryPartials(WhileView loop, unsigned number,
+                                     const GradientSum &sum,
+                                     const LoopPartials &partials) {
+  Location loc = partials.loc;
+  // What else is added stays in the sum that the loop carries.
+  SmallVector<Value> values{loop.getCarried(number)};
+  llvm::append_range(values, sum.others);
+  OpBuilder builder(loop.getNext(number).getDefiningOp());
+  loop.setNext(number, addAll(builder, loc, values));
+  sum.eraseAdditions();
+  unsigned first = loop.getNumCarried();
+  WhileView extended = extendLoop(loop.getOperation(), partials.begin);
+  builder.setInsertionPoint(extended.getYield());
+  SmallVector<Value> sums;
+  for (auto [index, partial] : llvm::enumerate(partials.partials))
+    sums.push_back(
+        addAll(builder, loc, {extended.getCarried(first + index), partial}));
+  extended.addNext(sums);
+  return extended;
+}
+
+/// Adds what becomes of `partials`, the last values that `loop` carries, to its
+/// result `number`.
+void Accumulator::addPartials(WhileView loop, unsigned number,
+                              const GradientSum &sum,
+                              const LoopPartials &partials) {
+  OpBuilder builder(loop->getContext());
+  builder.setInsertionPointAfter(loop.getOperation());
+  Value result = loop.getResult(number);
+  SmallVector<OpOperand *> uses;
+  for (OpOperand &use : result.getUses())
+    uses.push_back(&use);
+  SmallVector<Value> total;
+  if (sum.others.empty()) {
+    // Nothing is left to be added in the loop.
+    Value init = loop.getInit(number);
+    if (!isZeros(init)) {
+      total.push_back(init);
+      OpBuilder before(loop.getOperation());
+      loop->setOperand(number,
+                       createZeros(before, partials.loc, typeOf(result)));
+    }
+  } else {
+    total.push_back(hold(builder, result));
+  }
+  unsigned first = loop.getNumCarried() - partials.begin.size();
+  for (auto [index, terms] : llvm::enumerate(sum.terms))
+    total.push_back(makeTerm(builder, terms.front(), partials.counts[index],
+                             hold(builder, loop.getResult(first + index)),
+                             result.getType()));
+  Value all = addAll(builder, partials.loc, total);
+  for (OpOperand *use : uses)
+    use->set(all);
 }
 
 //===----------------------------------------------------------------------===//

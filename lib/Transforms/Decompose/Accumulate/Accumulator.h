@@ -9,9 +9,20 @@
 #define ZPP_LIB_TRANSFORMS_DECOMPOSE_ACCUMULATE_ACCUMULATOR_H
 
 #include "Decompose/Accumulate/GradientSum.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "llvm/ADT/DenseSet.h"
 
 namespace zpp::zero {
+
+/// The partial sums that a loop adds up of one of its sums, by groups of terms.
+struct LoopPartials {
+  /// The location of the sum.
+  mlir::Location loc;
+  /// Values that each iteration adds, and those that the loop begins with.
+  llvm::SmallVector<mlir::Value> partials, begin;
+  /// The numbers of gradients that the loop has added up; 0 if not known.
+  llvm::SmallVector<int64_t> counts;
+};
 
 /// Rewrites the sums of one module, from the innermost loops outwards.
 class Accumulator {
@@ -45,7 +56,14 @@ public:
   int64_t getMicroBatches() const { return microBatches.value_or(0); }
 
 private:
-  void leaveLoop(mlir::Operation *loop);
+  void leaveLoop(mlir::Operation *op);
+  LoopPartials takePartials(WhileView loop, unsigned number,
+                            const GradientSum &sum,
+                            const std::optional<LoopCounter> &counter);
+  WhileView carryPartials(WhileView loop, unsigned number,
+                          const GradientSum &sum, const LoopPartials &partials);
+  void addPartials(WhileView loop, unsigned number, const GradientSum &sum,
+                   const LoopPartials &partials);
   void addFirst(mlir::Block &block);
   GradientSum findSumInFront(mlir::Value init, const GradientSum &sum);
   mlir::Value sendInLoop(llvm::ArrayRef<GradientTerm> terms);
