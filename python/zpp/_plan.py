@@ -11,7 +11,8 @@ from zpp._compiler import Rewritten, logger, predict, report_entries
 from zpp._option_kinds import NO_LINKS
 from zpp._options import Options
 
-_OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
+#: Options that are techniques, and "none" without.
+_OFF = ("weights", "gradients", "secondary")
 #: The rows of a plan: name -> the options that are on.
 TECHNIQUES = {
     "FSDP": (),
@@ -225,35 +226,10 @@ def plan_text(text: str, options: Options, *, device: str | None,
     if compute is not None and not compute > 0:
         raise ValueError(f"compute: expected a positive number of seconds, but "
                          f"got {compute!r}")
-    has_state = (options.weights or "").endswith(":delta")
-    tiers = [tier.split(":")[0] for tier in (options.mesh or "").split(",")]
-    # The group that sums up: where none is named, that of secondary partitions.
-    within = tiers[-1] if len(tiers) > 1 else "none"
-    for group in options.accumulate, options.secondary:
-        if group is not None:
-            within = group
-            break
-    wanted = {name: on for name, on in TECHNIQUES.items()
-              if all(has_state if technique == "state" else
-                     within != "none" if technique == "accumulate" else
-                     getattr(options, technique) != "none"
-                     for technique in on)}
-    variants = {name: options.replace(
-        accumulate=within if "accumulate" in on else "none",
-        **{technique: "none" for technique in _OFF if technique not in on},
-        **{option: "none" for option, technique in _NEEDS.items()
-           if technique not in on},
-        tuning=options.tuning.replace(**{
-            name: None for name, techniques in _TUNES.items()
-            if not techniques & set(on)}),
-        # What the rows without state would do.
-        **{"weights": "i8"} if has_state and "weights" in on
-        and "state" not in on else {})
-        for name, on in wanted.items()}
+    variants = _variants(options)
     target = "portable" if options.target == "portable" else "cuda"
-
-    chosen = {name: (variants[name], target if on else None)
-              for name, on in wanted.items()}
+    chosen = {name: (variant, target if TECHNIQUES[name] else None)
+              for name, variant in variants.items()}
     scale = 1.0
     if compute is not None:
         fsdp = {"FSDP": chosen["FSDP"]}
@@ -271,19 +247,57 @@ def plan_text(text: str, options: Options, *, device: str | None,
         report_entries(text, options)
     predictions = tuple(_read(name, variants[name], report)
                         for name, report in reports.items())
-    others: dict[str, Options] = {}
-    if windows and (best := _with_window(predictions)) is not None:
-        assert best.window_bytes is not None
-        others = {name: best.options.replace(tuning=best.options.tuning.replace(
-            prefetch_bytes=int(best.window_bytes * part)))
-            for name, part in _WINDOWS.items()}
-        reports = predict(text, {name: (other, target)
-                                 for name, other in others.items()}, device, scale)
+    best = _with_window(predictions) if windows else None
     return Plan(
         {tier: first["mesh"][tier] for tier in first["tiers"]}, device,
         None if options.links in (None, NO_LINKS) else str(options.links),
         predictions, first["time"]["flops"], first["time"]["unknown_loops"],
-        tuple(_read(name, other, reports[name]) for name, other in others.items()))
+        _other_windows(text, best, target, device, scale) if best else ())
+
+
+def _variants(options: Options) -> dict[str, Options]:
+    """The options of each row that has no other techniques than they allow."""
+    tiers = [tier.split(":")[0] for tier in (options.mesh or "").split(",")]
+    # The group that sums up: where none is named, that of secondary partitions.
+    within = next((group for group in (options.accumulate, options.secondary)
+                   if group is not None), tiers[-1] if len(tiers) > 1 else "none")
+    allowed = {technique: getattr(options, technique) != "none" for technique in _OFF}
+    allowed |= {"state": _has_state(options), "accumulate": within != "none"}
+    return {name: _with_only(options, on, within) for name, on in TECHNIQUES.items()
+            if all(allowed[technique] for technique in on)}
+
+
+def _has_state(options: Options) -> bool:
+    return (options.weights or "").endswith(":delta")
+
+
+def _with_only(options: Options, on: tuple[str, ...], within: str | int) -> Options:
+    """The options with these techniques alone, of which gradients are summed within
+    a group."""
+    changes = {technique: "none" for technique in _OFF if technique not in on}
+    changes |= {option: "none" for option, technique in _NEEDS.items()
+                if technique not in on}
+    if "weights" in on and "state" not in on and _has_state(options):
+        # What the rows without state would do.
+        changes["weights"] = "i8"
+    return options.replace(
+        accumulate=within if "accumulate" in on else "none",
+        tuning=options.tuning.replace(**{
+            name: None for name, techniques in _TUNES.items()
+            if not techniques & set(on)}),
+        **changes)
+
+
+def _other_windows(text: str, best: Prediction, target: str, device: str, scale: float
+                   ) -> tuple[Prediction, ...]:
+    """A prediction with other windows than it has, by `_WINDOWS`."""
+    assert best.window_bytes is not None
+    others = {name: best.options.replace(tuning=best.options.tuning.replace(
+        prefetch_bytes=int(best.window_bytes * part)))
+        for name, part in _WINDOWS.items()}
+    reports = predict(text, {name: (other, target) for name, other in others.items()},
+                      device, scale)
+    return tuple(_read(name, other, reports[name]) for name, other in others.items())
 
 
 def _read(name: str, options: Options, report: dict) -> Prediction:
