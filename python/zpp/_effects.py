@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Warnings of options that were given and have no effect on a step."""
 
+import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from zpp._compiler import Rewritten
 from zpp._options import Options, Tuning, describe
@@ -49,93 +50,109 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
             "frozen=keep: no weight is kept: the step changes all, or their group "
             "lies within the secondary group", result,
             ("zero-partition-within-node", "zero-keep-frozen"))
+    # Where nothing is rewritten at all, there is a warning of that.
     if any(entry["rewritten"] for entry in entries):
-        for text in _find_idle(entries, options, result.report["tiers"]):
+        step = _Step(entries, options)
+        for text in (*_find_without_collectives(step, result.report["tiers"]),
+                     *_find_without_format(step), *_find_without_arguments(step)):
             warn(text)
 
 
-def _find_idle(entries: list[dict], options: Options, tiers: list[str]
-               ) -> list[str]:
-    """Texts about options whose collectives the step does not have. Where nothing
-    is rewritten at all, there is a warning of that."""
-    def has(role: str, kind: str | None = None) -> bool:
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """The collectives of a step, by the report, and its options."""
+
+    entries: list[dict]
+    options: Options
+
+    def has(self, role: str, kind: str | None = None) -> bool:
         return any(entry["role"] == role and kind in (None, entry["kind"])
-                   for entry in entries)
+                   for entry in self.entries)
 
-    def is_declared(role: str) -> bool:
+    def is_declared(self, role: str) -> bool:
         return any(entry["role"] == role and entry["rule"] == _DECLARED
-                   for entry in entries)
+                   for entry in self.entries)
 
-    def is_given(name: str) -> bool:
-        return getattr(options, name) not in (
+    def is_given(self, name: str) -> bool:
+        return getattr(self.options, name) not in (
             None, "none", describe(Options)[name].default)
 
-    def is_none(name: str) -> bool:
-        """Whether an option of formats has none."""
-        value = getattr(options, name) or describe(Options)[name].default
-        return set(value.split(":")) == {"none"}
-
-    def travels(name: str, role: str, kind: str | None = None) -> bool:
-        """Whether collectives are rewritten that an option gives a format, or
-        would be without floors."""
-        return not is_none(name) and any(
-            entry["role"] == role and kind in (None, entry["kind"])
-            and (entry["rewritten"] or entry["floor"] == "none") for entry in entries)
-
-    def is_tuned(name: str) -> bool:
-        value = getattr(options.tuning, name)
+    def is_tuned(self, name: str) -> bool:
+        value = getattr(self.options.tuning, name)
         return value is not None and str(value) != describe(Tuning)[name].default
 
-    # That of the innermost tier is what every step gets.
-    is_partitioned = is_given("secondary") and options.secondary != tiers[-1]
+    def is_none(self, name: str) -> bool:
+        """Whether an option of formats has none."""
+        value = getattr(self.options, name) or describe(Options)[name].default
+        return set(value.split(":")) == {"none"}
 
-    texts = []
-    if not has("weight"):
-        texts += [
-            f"{name}={getattr(options, name)} has no effect: the step gathers no weights, "
-            "as all devices hold them whole or XLA has split products instead; leave "
-            f"{name} out" for name, is_wish in (
-                ("weights", is_given("weights")), ("secondary", is_partitioned))
-            if is_wish]
-    if is_given("gradients") and not has("gradient"):
-        texts.append(f"gradients={options.gradients} has no effect: the step sums no "
-                     "gradients over devices, as an evaluation; leave gradients out, or "
-                     "name weights whose updates are such sums with gradients_of")
-    if is_given("reduced") and not has("gradient", "all_reduce"):
-        texts.append(f"reduced={options.reduced} has no effect: it is for all-reduces of "
-                     "gradients of replicated weights, and the step scatters its "
-                     "gradients; leave reduced out")
-    if options.accumulate not in (None, "none") and not has("gradient"):
-        texts.append(f"accumulate={options.accumulate} has no effect: the step sums no "
-                     "gradients over devices; leave accumulate out")
-    has_gradients = (travels("gradients", "gradient")
-                     or travels("reduced", "gradient", "all_reduce"))
-    # Where no option has a format, the compiler says so.
-    if is_tuned("rotate") and options.gradients != "none" and not has_gradients:
-        texts.append(f"tuning.rotate={options.tuning.rotate} has no effect: it is for "
-                     "gradients that travel in a format, and the step has none; leave "
-                     "tuning.rotate out")
-    if (is_tuned("block")
-            and not all(map(is_none, ("weights", "gradients", "updated")))
-            and not (has_gradients or travels("weights", "weight")
-                     or travels("updated", "update"))):
-        texts.append(f"tuning.block={options.tuning.block} has no effect: it is for what "
-                     "travels in a format, and nothing of the step does; leave "
-                     "tuning.block out")
+    def travels(self, name: str, role: str, kind: str | None = None) -> bool:
+        """Whether collectives are rewritten that an option gives a format, or
+        would be without floors."""
+        return not self.is_none(name) and any(
+            entry["role"] == role and kind in (None, entry["kind"])
+            and (entry["rewritten"] or entry["floor"] == "none")
+            for entry in self.entries)
+
+
+def _find_without_collectives(step: _Step, tiers: list[str]) -> Iterator[str]:
+    """Texts about options whose collectives the step does not have."""
+    options = step.options
+    # That of the innermost tier is what every step gets.
+    is_partitioned = step.is_given("secondary") and options.secondary != tiers[-1]
+    for name, is_wish in (("weights", step.is_given("weights")),
+                          ("secondary", is_partitioned)):
+        if is_wish and not step.has("weight"):
+            yield (f"{name}={getattr(options, name)} has no effect: the step gathers no "
+                   "weights, as all devices hold them whole or XLA has split products "
+                   f"instead; leave {name} out")
+    if step.is_given("gradients") and not step.has("gradient"):
+        yield (f"gradients={options.gradients} has no effect: the step sums no "
+               "gradients over devices, as an evaluation; leave gradients out, or "
+               "name weights whose updates are such sums with gradients_of")
+    if step.is_given("reduced") and not step.has("gradient", "all_reduce"):
+        yield (f"reduced={options.reduced} has no effect: it is for all-reduces of "
+               "gradients of replicated weights, and the step scatters its "
+               "gradients; leave reduced out")
+    if options.accumulate not in (None, "none") and not step.has("gradient"):
+        yield (f"accumulate={options.accumulate} has no effect: the step sums no "
+               "gradients over devices; leave accumulate out")
     if options.regather and not any(
             entry["kind"] == "all_gather" and not any(entry["before"].values())
-            and any(entry["after"].values()) for entry in entries):
-        texts.append("regather=True has no effect: the step keeps no gathered weights for "
-                     "its backward pass; leave regather out")
-    if options.weights_of not in (None, ()) and not is_declared("weight"):
-        texts.append("weights_of has no effect: the step gathers none of the arguments "
-                     "that it names, but what is computed from them and others, or zpp "
-                     "takes it for state; the report has the reason for each")
-    if options.gradients_of not in (None, ()) and not is_declared("gradient"):
-        texts.append("gradients_of has no effect: no sum that is not a gradient anyway "
-                     "updates the arguments that it names; the report has the reason "
-                     "for each")
-    return texts
+            and any(entry["after"].values()) for entry in step.entries):
+        yield ("regather=True has no effect: the step keeps no gathered weights for "
+               "its backward pass; leave regather out")
+
+
+def _find_without_format(step: _Step) -> Iterator[str]:
+    """Texts about tuning of formats in which nothing travels."""
+    options = step.options
+    has_gradients = (step.travels("gradients", "gradient")
+                     or step.travels("reduced", "gradient", "all_reduce"))
+    # Where no option has a format, the compiler says so.
+    if step.is_tuned("rotate") and options.gradients != "none" and not has_gradients:
+        yield (f"tuning.rotate={options.tuning.rotate} has no effect: it is for "
+               "gradients that travel in a format, and the step has none; leave "
+               "tuning.rotate out")
+    if (step.is_tuned("block")
+            and not all(map(step.is_none, ("weights", "gradients", "updated")))
+            and not (has_gradients or step.travels("weights", "weight")
+                     or step.travels("updated", "update"))):
+        yield (f"tuning.block={options.tuning.block} has no effect: it is for what "
+               "travels in a format, and nothing of the step does; leave "
+               "tuning.block out")
+
+
+def _find_without_arguments(step: _Step) -> Iterator[str]:
+    """Texts about options that name arguments which have no such collectives."""
+    if step.options.weights_of not in (None, ()) and not step.is_declared("weight"):
+        yield ("weights_of has no effect: the step gathers none of the arguments "
+               "that it names, but what is computed from them and others, or zpp "
+               "takes it for state; the report has the reason for each")
+    if step.options.gradients_of not in (None, ()) and not step.is_declared("gradient"):
+        yield ("gradients_of has no effect: no sum that is not a gradient anyway "
+               "updates the arguments that it names; the report has the reason "
+               "for each")
 
 
 def _warn_of_parts(result: Rewritten, options: Options) -> None:
