@@ -95,19 +95,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _pytorch.check_version()
     if isinstance(options, StepOptions):
         options = as_torch_options(options)
-    if not isinstance(options, Options | None):
-        raise TypeError(f"expected zpp.torch.Options, or options by name, such "
-                        f"as weights='i8', but got {options!r}")
-    if not isinstance(schedule, Mapping | None):
-        raise TypeError(f"schedule: expected options by step, such as "
-                        f"{{5000: {{'gradients': 'none'}}}}, but got "
-                        f"{schedule!r}")
-    if not _is_count(steps_done, 0):
-        raise ValueError(f"steps_done: expected a number of steps, but got "
-                         f"{steps_done!r}")
-    if not _is_count(micro_batches, 1):
-        raise ValueError(f"micro_batches: expected a positive number, but got "
-                         f"{micro_batches!r}")
+    _check_arguments(options, schedule, steps_done, micro_batches)
     modules = dict(_pytorch.modules_of(model))
     groups = _groups_of(modules)
     options = _with_mesh(options or Options(), changes,
@@ -118,11 +106,12 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     if _is_measured(options, groups):
         options = options.replace(links=_find_links(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
-    is_off = all(variant.weights == "none" and variant.gradients == "none"
-                 and variant.accumulate in (None, "none")
-                 for _, variant in variants)
-    if micro_batches > 1 and all(variant.accumulate in (None, "none")
-                                 for _, variant in variants):
+    accumulates = any(variant.accumulate not in (None, "none")
+                      for _, variant in variants)
+    is_off = not accumulates and all(
+        variant.weights == "none" and variant.gradients == "none"
+        for _, variant in variants)
+    if micro_batches > 1 and not accumulates:
         warn(f"micro_batches={micro_batches}: it has no effect without accumulate; "
              f"write accumulate='{list(parse_mesh(options.mesh))[-1]}' to send "
              f"gradients once per update")
@@ -149,6 +138,16 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     if not is_off:
         _make_ready(communications)
         _check_use(communications, variants)
+    _attach(modules, groups, communications, is_off)
+    passes.follow(list(modules.values()))
+    return model
+
+
+def _attach(modules: Mapping[str, FSDPModule],
+            groups: list[tuple[str, FSDPModule, Any]],
+            communications: list[Communication], is_off: bool) -> None:
+    """Replaces what is attached to the modules by these, one for each group; if they
+    are off, by PyTorch's own collectives."""
     for module in modules.values():
         for communication in _attached.get(module, ()):
             communication.detach()
@@ -168,8 +167,6 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                                  communication.all_reduce)
         communication.follow_loads()
         _attached[module].append(communication)
-    passes.follow(list(modules.values()))
-    return model
 
 
 def communications_of(model: nn.Module
@@ -179,6 +176,23 @@ def communications_of(model: nn.Module
     for name, module in _pytorch.modules_of(model):
         for number, communication in enumerate(_attached.get(module, ())):
             yield name, number, communication
+
+
+def _check_arguments(options: Any, schedule: Any, steps_done: Any, micro_batches: Any
+                     ) -> None:
+    if not isinstance(options, Options | None):
+        raise TypeError(f"expected zpp.torch.Options, or options by name, such "
+                        f"as weights='i8', but got {options!r}")
+    if not isinstance(schedule, Mapping | None):
+        raise TypeError(f"schedule: expected options by step, such as "
+                        f"{{5000: {{'gradients': 'none'}}}}, but got "
+                        f"{schedule!r}")
+    if not _is_count(steps_done, 0):
+        raise ValueError(f"steps_done: expected a number of steps, but got "
+                         f"{steps_done!r}")
+    if not _is_count(micro_batches, 1):
+        raise ValueError(f"micro_batches: expected a positive number, but got "
+                         f"{micro_batches!r}")
 
 
 def _is_count(value: Any, least: int) -> bool:
