@@ -671,11 +671,11 @@ TEST_F(PlacementProof, ScatterAndAllReduce) {
     // What divides, what is flat, and what stays apart.
     for (const Shape &shape : std::vector<Shape>{
              {{24, 8}, 0}, {{12, 16}, 0}, {{2, 96}, 1}, {{4, 60}, 1}})
-      for (bool isBehind : {false, true}) {
+      for (bool isAfter : {false, true}) {
         Tensor tensor{mesh, shape.shape, shape.dim, axes.scattered};
         std::vector<int64_t> part = tensor.localShape();
         std::string whole = str(shape.shape), local = str(part);
-        const std::string &summed = isBehind ? whole : local;
+        const std::string &summed = isAfter ? whole : local;
         std::string type = "!zero.shard<" +
                            summed.substr(7, summed.size() - 8) +
                            ", dim 0 = () on #mesh>";
@@ -697,8 +697,8 @@ TEST_F(PlacementProof, ScatterAndAllReduce) {
         std::string program =
             "#mesh = " + tensor.meshText() + "\nfunc.func @main(%g: " + whole +
             ") -> " + local + " {\n" +
-            (isBehind ? sum("%g", "%m") + scatter("%m", "%r")
-                      : scatter("%g", "%m") + sum("%m", "%r")) +
+            (isAfter ? sum("%g", "%m") + scatter("%m", "%r")
+                     : scatter("%g", "%m") + sum("%m", "%r")) +
             "  return %r : " + local + "\n}\n";
         for (auto [formats, stages] :
              std::vector<std::pair<StringRef, int64_t>>{

@@ -206,13 +206,12 @@ AllReducePlanner::planWithScatter(AllReduceOp allReduce,
   SplitWithScatter plan;
   plan.partner = partner;
   ReduceExchanges &exchanges = plan.exchanges;
-  exchanges.element =
-      (partner.isBehind ? to : sum).getGlobal().getElementType();
+  exchanges.element = (partner.isAfter ? to : sum).getGlobal().getElementType();
   // A sum that is scaled down later may not be in the range of f16 before.
   if (partner.isScaled && exchanges.element.isF16())
     exchanges.element = Float32Type::get(context);
   RankedTensorType global =
-      partner.isBehind ? sum.getLocalType() : from.getGlobal();
+      partner.isAfter ? sum.getLocalType() : from.getGlobal();
   Type element = global.getElementType();
   if (element != exchanges.element && !element.isF32() &&
       !exchanges.element.isF32())

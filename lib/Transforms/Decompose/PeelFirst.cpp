@@ -39,7 +39,7 @@ public:
     for (auto &[op, hops] : *loops) {
       WhileView loop(op);
       Decision<LoopCounter> counter = decide(loop, hops, provenances);
-      tellPeeling(
+      remarkPeeling(
           counter, loop, getArgument(),
           "its first iteration is written in front of it, to gather weights "
           "under its compute",
@@ -71,7 +71,7 @@ private:
     llvm::MapVector<Operation *, Hops> loops;
     for (const WeightDecision &decision : *decisions) {
       Operation *loop =
-          decision.plan ? planner.getLoopBehind(*decision.plan) : nullptr;
+          decision.plan ? planner.getLoopAfter(*decision.plan) : nullptr;
       if (!loop)
         continue;
       Hops &hops = loops[loop];

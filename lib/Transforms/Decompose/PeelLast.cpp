@@ -63,7 +63,7 @@ public:
       if (usec == 0)
         return;
       Decision<LoopCounter> counter = canPeel(loop, usec, minUsec, provenances);
-      tellPeeling(
+      remarkPeeling(
           counter, loop, getArgument(),
           "its last iteration is written after it, to send gradients under its "
           "compute",

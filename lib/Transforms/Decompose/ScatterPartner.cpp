@@ -99,14 +99,14 @@ static std::optional<ScatterPartner> getScatterBefore(AllReduceOp allReduce) {
 }
 
 /// The scatter that alone reads the result of `allReduce`.
-static std::optional<ScatterPartner> getScatterBehind(AllReduceOp allReduce) {
+static std::optional<ScatterPartner> getScatterAfter(AllReduceOp allReduce) {
   if (!allReduce->hasOneUse())
     return std::nullopt;
   auto border = dyn_cast<ToLocalOp>(*allReduce->user_begin());
   if (!border)
     return std::nullopt;
   ScatterPartner partner;
-  partner.isBehind = true;
+  partner.isAfter = true;
   Value value = border.getLocal();
   while (value.hasOneUse()) {
     OpOperand &use = *value.use_begin();
@@ -137,5 +137,5 @@ static std::optional<ScatterPartner> getScatterBehind(AllReduceOp allReduce) {
 
 std::optional<ScatterPartner> zpp::findPartner(AllReduceOp allReduce) {
   std::optional<ScatterPartner> partner = getScatterBefore(allReduce);
-  return partner ? partner : getScatterBehind(allReduce);
+  return partner ? partner : getScatterAfter(allReduce);
 }

@@ -18,7 +18,7 @@ namespace zpp {
 /// (HSDP), or after it, where the order of the two is of no use.
 struct ScatterPartner {
   zero::ReduceScatterOp scatter;
-  bool isBehind = false;
+  bool isAfter = false;
   /// The ops between the two, in order: casts, transposes, reshapes, and
   /// products with constants. Each has one operand that is no constant.
   llvm::SmallVector<mlir::Operation *> path;

@@ -119,7 +119,7 @@ private:
     const ScatterPartner &partner = plan.partner;
     ReduceScatterOp scatter = partner.scatter;
     Operation *first = scatter, *last = allReduce;
-    if (partner.isBehind)
+    if (partner.isAfter)
       std::swap(first, last);
     Location loc = allReduce.getLoc();
     IRRewriter rewriter(last);
@@ -134,7 +134,7 @@ private:
     value = stablehlo.reshape(value, getPieceShape(allReduce, partner));
     int64_t dim = partner.dim;
     for (Operation *op : partner.path)
-      value = rebuild(stablehlo, rewriter, op, value, partner.isBehind, dim);
+      value = rebuild(stablehlo, rewriter, op, value, partner.isAfter, dim);
     value = asResult(stablehlo, value,
                      cast<ShardType>(last->getResult(0).getType()));
     remarkSplit(allReduce, exchanges, "summed with a scatter in ");
@@ -162,7 +162,7 @@ private:
   static SmallVector<int64_t> getPieceShape(AllReduceOp allReduce,
                                             const ScatterPartner &partner) {
     ReduceScatterOp scatter = partner.scatter;
-    if (!partner.isBehind)
+    if (!partner.isAfter)
       return llvm::to_vector(scatter.getType().getLocalType().getShape());
     SmallVector<int64_t> shape(allReduce.getType().getLocalType().getShape());
     shape[partner.dim] /= zpp::numDevices(getAxes(scatter));

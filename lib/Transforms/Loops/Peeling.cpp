@@ -43,8 +43,8 @@ Decision<LoopCounter> zpp::canPeel(WhileView loop, double usec, int64_t minUsec,
   return *counter;
 }
 
-void zpp::tellPeeling(const Decision<LoopCounter> &counter, WhileView loop,
-                      StringRef pass, const char *peeled, const char *costs) {
+void zpp::remarkPeeling(const Decision<LoopCounter> &counter, WhileView loop,
+                        StringRef pass, const char *peeled, const char *costs) {
   Location loc = loop->getLoc();
   if (counter)
     remark::passed(loc, remark::RemarkOpts::name("peeled").category(pass))

@@ -30,8 +30,8 @@ Decision<LoopCounter> canPeel(WhileView loop, double usec, int64_t minUsec,
 
 /// Says, in a remark of `pass`, that an iteration of `loop` is `peeled`, or
 /// what it `costs` that none is, and why.
-void tellPeeling(const Decision<LoopCounter> &counter, WhileView loop,
-                 llvm::StringRef pass, const char *peeled, const char *costs);
+void remarkPeeling(const Decision<LoopCounter> &counter, WhileView loop,
+                   llvm::StringRef pass, const char *peeled, const char *costs);
 
 /// Writes the first iteration of `loop`, which counts with `counter`, in front
 /// of it. If only one other is left, that one is written without a loop, too.

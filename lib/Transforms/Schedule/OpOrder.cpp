@@ -43,7 +43,7 @@ void OpOrder::insertBefore(Operation *op, Operation *next) {
   places[op] = place;
 }
 
-void OpOrder::moveBehind(ArrayRef<Operation *> ops, Operation *previous) {
+void OpOrder::moveAfter(ArrayRef<Operation *> ops, Operation *previous) {
   Place place = getPlace(previous);
   assert(place.side == Place::Itself && "expected an op that has not moved");
   int64_t batch = -numMoves++;

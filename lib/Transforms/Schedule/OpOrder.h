@@ -37,8 +37,8 @@ public:
   void insertBefore(mlir::Operation *op, mlir::Operation *next);
   /// Moves `ops` directly after `previous`, which must not have moved, and
   /// keeps their order.
-  void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
-                  mlir::Operation *previous);
+  void moveAfter(llvm::ArrayRef<mlir::Operation *> ops,
+                 mlir::Operation *previous);
 
 private:
   /// For an op that has not moved, its number. For others, the number of the op

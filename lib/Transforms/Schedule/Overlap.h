@@ -158,9 +158,8 @@ public:
   mlir::Operation *tie(mlir::Operation *op, mlir::Value value);
 
   /// Moves `ops` directly after `wait` and keeps their order.
-  void moveBehind(llvm::ArrayRef<mlir::Operation *> ops,
-                  mlir::Operation *wait) {
-    order.moveBehind(ops, wait);
+  void moveAfter(llvm::ArrayRef<mlir::Operation *> ops, mlir::Operation *wait) {
+    order.moveAfter(ops, wait);
   }
   const OpOrder &getOrder() const { return order; }
   mlir::Block &getBlock() const { return transfers.getBlock(); }

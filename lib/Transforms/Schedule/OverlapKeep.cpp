@@ -59,7 +59,7 @@ public:
           operand = source->getOperand(0);
         }
         if (ties.isComputed(operand) && !isReceived(operand))
-          tieBehind(operand, getNextWait(operand.getDefiningOp()));
+          tieAfter(operand, getNextWait(operand.getDefiningOp()));
       }
     for (Operation *op : ties.getHeavyOps())
       if (op->getNumResults() == 1 && !op->use_empty() &&
@@ -68,7 +68,7 @@ public:
             return isa<StartOp, WaitOp>(user) || isCollective(user) ||
                    heavy.contains(user);
           }))
-        tieBehind(op->getResult(0), getNextWait(op));
+        tieAfter(op->getResult(0), getNextWait(op));
     limitInFlight();
   }
 
@@ -133,7 +133,7 @@ private:
         Value result = oldest->getResult(0);
         if (auto type = dyn_cast<RankedTensorType>(result.getType());
             type && type.hasStaticShape())
-          tieBehind(result, wait);
+          tieAfter(result, wait);
       }
       op = waits[wait++];
     }
@@ -142,7 +142,7 @@ private:
   /// Ties `value` through wait `number` if all its readers are after the wait
   /// or can be moved there: shape changes, collectives, and casts of their
   /// results.
-  void tieBehind(Value value, size_t number) {
+  void tieAfter(Value value, size_t number) {
     Operation *source = value.getDefiningOp();
     if (number == waits.size() || waits[number] == source)
       return;
@@ -179,7 +179,7 @@ private:
       (isResult ? received : shapes).insert_range(op->getResults());
       addReaders(op->getResults());
     }
-    ties.moveBehind(moved, wait);
+    ties.moveAfter(moved, wait);
     waits[number] = ties.tie(wait, value);
   }
 

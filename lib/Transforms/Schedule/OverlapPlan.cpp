@@ -59,13 +59,13 @@ public:
     auto getOrder = [&](const std::pair<Call, size_t> &numbered) {
       const auto &[call, number] = numbered;
       // A wait comes after its start at the same place.
-      bool isBehindStart =
+      bool isAfterStart =
           call.kind == Call::Room && starts[call.transfer] == call.before;
       const Transfer &transfer = problem.transfers[call.transfer];
       bool isForNext = call.kind == Call::Start && transfer.isGather &&
                        transfer.need == slots.back();
       return std::make_tuple(call.before,
-                             isBehindStart ? Call::Start : call.kind, isForNext,
+                             isAfterStart ? Call::Start : call.kind, isForNext,
                              number);
     };
     std::sort(calls.begin(), calls.end(), [&](const auto &a, const auto &b) {

@@ -79,13 +79,13 @@ void BlockTransfers::addTransfer(StartOp start) {
 void BlockTransfers::bypassBarriers(Transfer &transfer) {
   if (!transfer.isGather)
     return;
-  SmallVector<Value> inputs(transfer.start.getInputs()), behind(inputs);
+  SmallVector<Value> inputs(transfer.start.getInputs()), before(inputs);
   for (Value &input : inputs)
     input = getBeforeBarriers(input);
-  transfer.isRepeated = inputs != behind;
+  transfer.isRepeated = inputs != before;
   transfer.start.getInputsMutable().assign(inputs);
   transfer.wait.getInputsMutable().assign(inputs);
-  eraseIfDead(behind);
+  eraseIfDead(before);
 }
 
 /// The value that `value` has before the barriers of this block. Casts and
@@ -94,7 +94,7 @@ Value BlockTransfers::getBeforeBarriers(Value value) {
   // Casts and shape changes on the way, and how many of them are after a
   // barrier.
   SmallVector<Operation *> path;
-  size_t numBehind = 0;
+  size_t numAfter = 0;
   // The operand of the last of those, from before the barriers.
   Value before = value;
   for (Operation *op = value.getDefiningOp(); op && op->getBlock() == &block;
@@ -102,7 +102,7 @@ Value BlockTransfers::getBeforeBarriers(Value value) {
     if (isBarrier(op)) {
       barriers.insert(op);
       value = op->getOperand(cast<OpResult>(value).getResultNumber());
-      numBehind = path.size();
+      numAfter = path.size();
       before = value;
       continue;
     }
@@ -111,7 +111,7 @@ Value BlockTransfers::getBeforeBarriers(Value value) {
     path.push_back(op);
     value = op->getOperand(0);
   }
-  path.truncate(numBehind);
+  path.truncate(numAfter);
   for (Operation *op : llvm::reverse(path)) {
     Operation *copy = OpBuilder(op).clone(*op);
     copy->setOperand(0, before);

@@ -113,7 +113,7 @@ static bool isInput(Value value) {
   return true;
 }
 
-/// Replaces `values` at `indices` by themselves behind one barrier.
+/// Replaces `values` at `indices` by what one barrier makes of them.
 static void addBarrier(OpBuilder &builder, Location loc,
                        ArrayRef<unsigned> indices,
                        MutableArrayRef<Value> values) {

@@ -323,7 +323,7 @@ class HloModule:
 
 def _renumber_channels(text: str) -> str:
     """The module with a channel of its own for each collective, as XLA wants
-    them behind its partitioner, which gives them out otherwise."""
+    them after its partitioner, which gives them out otherwise."""
     numbers = itertools.count(1)
     return re.sub(r"(#stablehlo\.channel_handle<handle = )\d+",
                   lambda match: f"{match[1]}{next(numbers)}", text)

@@ -146,7 +146,7 @@ TEST_F(AllReducePlanTest, AScatterBeforeItIsTakenIn) {
   ASSERT_TRUE(static_cast<bool>(plan));
   const auto *joined = std::get_if<SplitWithScatter>(&*plan);
   ASSERT_NE(joined, nullptr);
-  EXPECT_FALSE(joined->partner.isBehind);
+  EXPECT_FALSE(joined->partner.isAfter);
   EXPECT_EQ(ReduceScatterOp(joined->partner.scatter).getOperation(),
             module->op("scatter"));
   EXPECT_EQ(joined->partner.path.size(), 1u);

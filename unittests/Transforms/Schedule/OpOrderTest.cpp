@@ -57,8 +57,8 @@ TEST_F(OpOrderTest, FollowsMoves) {
   order.moveBefore(ops[6], ops[2]);
   check(order);
   // The later batch stands directly after the op.
-  order.moveBehind({ops[0], ops[1]}, ops[3]);
-  order.moveBehind({ops[4]}, ops[3]);
+  order.moveAfter({ops[0], ops[1]}, ops[3]);
+  order.moveAfter({ops[4]}, ops[3]);
   check(order);
 }
 
@@ -96,7 +96,7 @@ TEST_F(OpOrderTest, RandomMoves) {
     if (random() % 2)
       order.moveBefore(op, fixed);
     else
-      order.moveBehind({op}, fixed);
+      order.moveAfter({op}, fixed);
   }
   check(order);
 }

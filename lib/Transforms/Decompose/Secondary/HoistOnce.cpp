@@ -153,7 +153,7 @@ int64_t SecondaryPlan::getNumLayers() const {
   return cast<RankedTensorType>(source.getType()).getDimSize(0);
 }
 
-Operation *SecondaryPlanner::getLoopBehind(const SecondaryPlan &plan) {
+Operation *SecondaryPlanner::getLoopAfter(const SecondaryPlan &plan) {
   const auto *stack = std::get_if<HoistStack>(&plan.place.way);
   if (!stack || !plan.place.computations.empty())
     return nullptr;

@@ -18,15 +18,15 @@ using namespace zpp::zero;
 
 /// The barrier in front of `gather` that `value`, which stands before `anchor`
 /// or at the begin of another region, can pass through, or null.
-static Operation *getBarrierBehind(AllGatherOp gather, Value value,
-                                   Operation *anchor) {
+static Operation *getBarrierAfter(AllGatherOp gather, Value value,
+                                  Operation *anchor) {
   Operation *barrier = getBarrier(gather);
   Block *block = value.getParentBlock();
   Operation *inBlock =
       barrier ? block->findAncestorOpInBlock(*barrier) : nullptr;
-  bool isBehind = inBlock && (block != anchor->getBlock() ||
-                              !inBlock->isBeforeInBlock(anchor));
-  return isBehind ? barrier : nullptr;
+  bool isAfter = inBlock && (block != anchor->getBlock() ||
+                             !inBlock->isBeforeInBlock(anchor));
+  return isAfter ? barrier : nullptr;
 }
 
 /// Hoists the gather over the outer axes before the loops, for all layers at
@@ -96,7 +96,7 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
       here.value = passage->getValueIn(plan.place.computations[index]);
     // XLA would merge a second gather of the same layer with the first one.
     if (!seen.insert(gather->getBlock()).second && here.layers.empty()) {
-      gatherWithin(gather, getBarrierBehind(gather, here.value, stack.anchor),
+      gatherWithin(gather, getBarrierAfter(gather, here.value, stack.anchor),
                    here.value, layerType, plan.axes.inner);
       continue;
     }

@@ -108,8 +108,8 @@ public:
 
   /// The loop that leaves the weight of `plan` as it is and in front of which
   /// its secondary partition is gathered; null if there is none.
-  mlir::Operation *getLoopBehind(const SecondaryPlan &plan);
-  /// True if the gathers of `plan` in `loop`, getLoopBehind(plan), could keep
+  mlir::Operation *getLoopAfter(const SecondaryPlan &plan);
+  /// True if the gathers of `plan` in `loop`, getLoopAfter(plan), could keep
   /// the secondary partition in the first iteration, if that were written in
   /// front of the loop.
   bool canKeepInIteration(const SecondaryPlan &plan, WhileView loop);

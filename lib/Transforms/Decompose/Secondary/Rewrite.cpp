@@ -138,17 +138,17 @@ void SecondaryRewriter::gatherWithin(AllGatherOp gather, Operation *crossed,
                                      ArrayAttr inner) {
   OpBuilder builder(gather);
   noteBarrier(gather);
-  Value behind;
+  Value barred;
   if (crossed) {
     // A placeholder until the barrier gets its new operand.
     auto cast = UnrealizedConversionCastOp::create(builder, gather.getLoc(),
                                                    local.getType(), local);
     barriers[crossed].push_back(cast);
-    behind = cast.getResult(0);
+    barred = cast.getResult(0);
   } else {
-    behind = createBarrier(builder, gather.getLoc(), local)->getResult(0);
+    barred = createBarrier(builder, gather.getLoc(), local)->getResult(0);
   }
-  Value shard = FromLocalOp::create(builder, gather.getLoc(), kept, behind);
+  Value shard = FromLocalOp::create(builder, gather.getLoc(), kept, barred);
   replaceGather(builder, gather, gatherInner(builder, gather, shard, inner));
 }
 
