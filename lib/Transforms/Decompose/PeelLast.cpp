@@ -23,8 +23,10 @@ using namespace zpp::zero;
 
 /// True if the only reader of `result` adds another gradient to it.
 static bool isAddedTo(OpResult result, TermFinder &finder) {
+  if (!result.hasOneUse())
+    return false;
   Operation *add = *result.user_begin();
-  return result.hasOneUse() && isAddition(add) &&
+  return isAddition(add) &&
          llvm::any_of(add->getOperands(), [&](Value operand) {
            return operand != result && finder.find(operand);
          });

@@ -140,8 +140,7 @@ private:
     if (!isQuantizable(element))
       return LeftAlone("its elements are no floating-point numbers to "
                        "subtract");
-    int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
-    int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
+    auto [plain, wire] = getSliceBytes(gather, quant);
     if (wire >= plain)
       return LeftAlone("a slice of " + std::to_string(plain) +
                        " bytes would take " + std::to_string(wire) +
@@ -159,12 +158,19 @@ private:
     return wide && isShorter(gather, wide) ? wide : QuantAttr();
   }
 
-  /// True if slices of what `gather` moves are shorter in the format `quant`.
-  static bool isShorter(AllGatherOp gather, QuantAttr quant) {
+  /// The bytes of a slice of what `gather` moves, as it is and in the format
+  /// `quant`.
+  static std::pair<int64_t, int64_t> getSliceBytes(AllGatherOp gather,
+                                                   QuantAttr quant) {
     ShardType from = gather.getOperand().getType();
     int64_t elements = from.getElementsPerUnit();
-    return quant.getLayout(elements).chunkBytes <
-           elements * getElementBits(from.getGlobal().getElementType()) / 8;
+    return {elements * getElementBits(from.getGlobal().getElementType()) / 8,
+            quant.getLayout(elements).chunkBytes};
+  }
+
+  static bool isShorter(AllGatherOp gather, QuantAttr quant) {
+    auto [plain, wire] = getSliceBytes(gather, quant);
+    return wire < plain;
   }
 
   /// Has `gather` move its values in int8, if that is shorter and not null.
