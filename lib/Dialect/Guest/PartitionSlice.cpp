@@ -17,6 +17,8 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -72,6 +74,58 @@ static std::optional<bool> compareIndices(Operation *op, int64_t a, int64_t b) {
       .Default(std::nullopt);
 }
 
+/// An integer for each device, if it is known.
+using Table = std::optional<std::vector<int64_t>>;
+
+/// The entries of a constant table, of rank 1, at `indices`.
+static Table lookUp(Value entries, ArrayRef<int64_t> indices) {
+  Operation *constant = entries.getDefiningOp();
+  auto data = constant && isNamed(constant, "stablehlo.constant")
+                  ? constant->getAttrOfType<DenseIntElementsAttr>("value")
+                  : DenseIntElementsAttr();
+  if (!data || data.getNumElements() == 0)
+    return std::nullopt;
+  SmallVector<int64_t> numbers =
+      llvm::map_to_vector(data.getValues<APInt>(), [](const APInt &entry) {
+        return entry.getSExtValue();
+      });
+  int64_t last = numbers.size() - 1;
+  std::vector<int64_t> table;
+  for (int64_t index : indices)
+    table.push_back(numbers[std::clamp<int64_t>(index, 0, last)]);
+  return table;
+}
+
+static std::vector<int64_t> select(ArrayRef<int64_t> conditions,
+                                   ArrayRef<int64_t> onTrue,
+                                   ArrayRef<int64_t> onFalse) {
+  std::vector<int64_t> table;
+  for (auto [condition, a, b] : llvm::zip_equal(conditions, onTrue, onFalse))
+    table.push_back(condition != 0 ? a : b);
+  return table;
+}
+
+/// The results of `op`, a comparison or arithmetic on integers.
+static Table combine(Operation *op, ArrayRef<int64_t> lhs,
+                     ArrayRef<int64_t> rhs) {
+  StringRef name = op->getName().getStringRef();
+  unsigned width =
+      getElementTypeOrSelf(op->getResult(0).getType()).getIntOrFloatBitWidth();
+  std::vector<int64_t> table;
+  for (auto [a, b] : llvm::zip_equal(lhs, rhs)) {
+    std::optional<int64_t> result;
+    if (name == "stablehlo.compare")
+      result = compareIndices(op, a, b);
+    else if (result = apply(name, a, b);
+             result && !llvm::isIntN(width, *result))
+      result = std::nullopt;
+    if (!result)
+      return std::nullopt;
+    table.push_back(*result);
+  }
+  return table;
+}
+
 PartitionTables::Table PartitionTables::compute(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || !type.hasStaticShape() || type.getNumElements() != 1 ||
@@ -86,74 +140,36 @@ PartitionTables::Table PartitionTables::compute(Value value) {
   }
   Operation *op = value.getDefiningOp();
   StringRef name = op->getName().getStringRef();
-  std::vector<int64_t> table(numPartitions);
   if (name == "stablehlo.partition_id") {
-    for (int64_t device = 0; device < numPartitions; ++device)
-      table[device] = device;
+    std::vector<int64_t> table(numPartitions);
+    std::iota(table.begin(), table.end(), 0);
     return table;
   }
   if (name == "stablehlo.constant") {
     auto data = op->getAttrOfType<DenseIntElementsAttr>("value");
     if (!data || data.getNumElements() != 1)
       return std::nullopt;
-    std::fill(table.begin(), table.end(),
-              (*data.value_begin<APInt>()).getSExtValue());
-    return table;
+    return std::vector<int64_t>(numPartitions,
+                                (*data.value_begin<APInt>()).getSExtValue());
   }
   if (name == "stablehlo.reshape" || name == "stablehlo.convert")
     return evaluate(op->getOperand(0));
   if (name == "stablehlo.dynamic_slice" && op->getNumOperands() == 2) {
-    // An entry of a constant table.
-    Operation *constant = op->getOperand(0).getDefiningOp();
-    auto data = constant && isNamed(constant, "stablehlo.constant")
-                    ? constant->getAttrOfType<DenseIntElementsAttr>("value")
-                    : DenseIntElementsAttr();
     Table index = evaluate(op->getOperand(1));
-    if (!data || data.getNumElements() == 0 || !index)
-      return std::nullopt;
-    SmallVector<int64_t> entries =
-        llvm::map_to_vector(data.getValues<APInt>(), [](const APInt &entry) {
-          return entry.getSExtValue();
-        });
-    int64_t last = entries.size() - 1;
-    for (int64_t device = 0; device < numPartitions; ++device)
-      table[device] = entries[std::clamp<int64_t>((*index)[device], 0, last)];
-    return table;
+    return index ? lookUp(op->getOperand(0), *index) : std::nullopt;
   }
-  if (name == "stablehlo.select" && op->getNumOperands() == 3) {
-    Table condition = evaluate(op->getOperand(0));
-    Table onTrue = evaluate(op->getOperand(1));
-    Table onFalse = evaluate(op->getOperand(2));
-    if (!condition || !onTrue || !onFalse)
-      return std::nullopt;
-    for (int64_t device = 0; device < numPartitions; ++device)
-      table[device] = ((*condition)[device] != 0 ? *onTrue : *onFalse)[device];
-    return table;
-  }
-  if (op->getNumOperands() != 2)
+  bool isSelect = name == "stablehlo.select" && op->getNumOperands() == 3;
+  if (!isSelect && op->getNumOperands() != 2)
     return std::nullopt;
-  // Copy the tables, since each evaluation may move those in the map.
-  Table a = evaluate(op->getOperand(0)), b = evaluate(op->getOperand(1));
-  if (!a || !b)
-    return std::nullopt;
-  if (name == "stablehlo.compare") {
-    for (int64_t device = 0; device < numPartitions; ++device) {
-      std::optional<bool> result =
-          compareIndices(op, (*a)[device], (*b)[device]);
-      if (!result)
-        return std::nullopt;
-      table[device] = *result;
-    }
-    return table;
-  }
-  unsigned width = type.getElementType().getIntOrFloatBitWidth();
-  for (int64_t device = 0; device < numPartitions; ++device) {
-    std::optional<int64_t> result = apply(name, (*a)[device], (*b)[device]);
-    if (!result || !llvm::isIntN(width, *result))
+  SmallVector<std::vector<int64_t>, 3> operands;
+  for (Value operand : op->getOperands()) {
+    const Table &table = evaluate(operand);
+    if (!table)
       return std::nullopt;
-    table[device] = *result;
+    operands.push_back(*table);
   }
-  return table;
+  return isSelect ? select(operands[0], operands[1], operands[2])
+                  : combine(op, operands[0], operands[1]);
 }
 
 std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
