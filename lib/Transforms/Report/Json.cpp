@@ -70,14 +70,7 @@ static llvm::json::Object getTimeJSON(const Report &report) {
   return object;
 }
 
-void zpp::report::printJSON(const Report &report, raw_ostream &os) {
-  llvm::json::Object mesh;
-  // An object of JSON has no order.
-  llvm::json::Array tiers;
-  for (const MeshAxis &axis : report.mesh.getAxes()) {
-    mesh[axis.name] = axis.size;
-    tiers.push_back(axis.name);
-  }
+static llvm::json::Array getCollectivesJSON(const Report &report) {
   llvm::json::Array collectives;
   collectives.reserve(report.entries.size());
   for (const Entry &entry : report.entries)
@@ -100,6 +93,10 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
         {"id", entry.origin.id},
         {"floor", getFloorName(entry.origin.floor)},
     });
+  return collectives;
+}
+
+static llvm::json::Array getScheduleJSON(const Report &report) {
   llvm::json::Array schedule;
   schedule.reserve(report.schedule.size());
   for (const ScheduleEvent &event : report.schedule) {
@@ -121,23 +118,37 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
       object["heavy_ops"] = event.heavyOps;
     schedule.push_back(std::move(object));
   }
+  return schedule;
+}
+
+static llvm::json::Object getTotalJSON(const Report &report) {
+  return llvm::json::Object{
+      {"before", toJSON(report.mesh, report.before)},
+      {"after", toJSON(report.mesh, report.after)},
+      {"before_in_M", getUnits(report, report.before)},
+      {"after_in_M", getUnits(report, report.after)},
+      {"model_bytes", report.modelBytes},
+      {"secondary_bytes", report.secondaryBytes},
+      {"accumulated_bytes", report.accumulatedBytes},
+      {"micro_batches", report.microBatches},
+      {"state_bytes", report.stateBytes},
+  };
+}
+
+void zpp::report::printJSON(const Report &report, raw_ostream &os) {
+  llvm::json::Object mesh;
+  // An object of JSON has no order.
+  llvm::json::Array tiers;
+  for (const MeshAxis &axis : report.mesh.getAxes()) {
+    mesh[axis.name] = axis.size;
+    tiers.push_back(axis.name);
+  }
   llvm::json::Object root{
       {"mesh", std::move(mesh)},
       {"tiers", std::move(tiers)},
-      {"collectives", std::move(collectives)},
-      {"schedule", std::move(schedule)},
-      {"total",
-       llvm::json::Object{
-           {"before", toJSON(report.mesh, report.before)},
-           {"after", toJSON(report.mesh, report.after)},
-           {"before_in_M", getUnits(report, report.before)},
-           {"after_in_M", getUnits(report, report.after)},
-           {"model_bytes", report.modelBytes},
-           {"secondary_bytes", report.secondaryBytes},
-           {"accumulated_bytes", report.accumulatedBytes},
-           {"micro_batches", report.microBatches},
-           {"state_bytes", report.stateBytes},
-       }},
+      {"collectives", getCollectivesJSON(report)},
+      {"schedule", getScheduleJSON(report)},
+      {"total", getTotalJSON(report)},
   };
   if (report.prefetchBytes)
     root["prefetch_bytes"] = *report.prefetchBytes;
