@@ -329,7 +329,7 @@ public:
 private:
   /// Plans a function after its callees.
   LogicalResult plan(func::FuncOp function) {
-    bool &isDone = states.try_emplace(function, false).first->second;
+    bool isDone = states.try_emplace(function, false).first->second;
     if (isDone || function.isExternal())
       return success();
     bool hasOneBlock = true;
@@ -341,6 +341,25 @@ private:
         calls.push_back(call);
     });
     SmallVector<Part> parts;
+    if (failed(addCallees(calls, parts)))
+      return failure();
+    states[function] = true;
+
+    BufferViewFlowAnalysis views(function);
+    if (hasOneBlock && failed(addBuffers(function, views, parts)))
+      return failure();
+    BufferEffects effects(function, views, *symbols, argumentEffects);
+    noteEffects(function, effects);
+    if (parts.empty())
+      return success();
+    Sharing sharing(hasOneBlock ? reuse : Reuse::None, effects);
+    int64_t bytes = place(parts, sharing);
+    return rewrite(function, parts, bytes);
+  }
+
+  /// Plans the callees, and adds the workspaces of those that got one here.
+  LogicalResult addCallees(ArrayRef<func::CallOp> calls,
+                           SmallVectorImpl<Part> &parts) {
     for (func::CallOp call : calls) {
       auto callee = symbols->lookup<func::FuncOp>(call.getCallee());
       if (!callee || !functions.contains(callee))
@@ -360,34 +379,39 @@ private:
                          {call},
                          call->getBlock()});
     }
-    states[function] = true;
+    return success();
+  }
 
-    BufferViewFlowAnalysis views(function);
+  /// Adds the buffers that `function` allocates for itself.
+  static LogicalResult addBuffers(func::FuncOp function,
+                                  BufferViewFlowAnalysis &views,
+                                  SmallVectorImpl<Part> &parts) {
     bool isPlanned = true;
-    if (hasOneBlock)
-      function.walk([&](memref::AllocOp alloc) {
-        BufferViewFlowAnalysis::ValueSetT all = views.resolve(alloc);
-        if (!isPlannable(alloc) || escapes(alloc, all))
-          return;
-        std::optional<int64_t> bytes = getBytes(alloc);
-        if (!bytes) {
-          alloc.emitError("expected a buffer of at most ")
-              << kMaxBytes << " bytes, but got " << alloc.getType();
-          isPlanned = false;
-          return;
+    function.walk([&](memref::AllocOp alloc) {
+      BufferViewFlowAnalysis::ValueSetT all = views.resolve(alloc);
+      if (!isPlannable(alloc) || escapes(alloc, all))
+        return;
+      std::optional<int64_t> bytes = getBytes(alloc);
+      if (!bytes) {
+        alloc.emitError("expected a buffer of at most ")
+            << kMaxBytes << " bytes, but got " << alloc.getType();
+        isPlanned = false;
+        return;
+      }
+      Part part{alloc, *bytes, {}, alloc->getBlock()};
+      for (Value view : all)
+        for (Operation *user : view.getUsers()) {
+          part.block = getCommonBlock(part.block, user);
+          if (!isMemoryEffectFree(user))
+            part.users.push_back(user);
         }
-        Part part{alloc, *bytes, {}, alloc->getBlock()};
-        for (Value view : all)
-          for (Operation *user : view.getUsers()) {
-            part.block = getCommonBlock(part.block, user);
-            if (!isMemoryEffectFree(user))
-              part.users.push_back(user);
-          }
-        parts.push_back(std::move(part));
-      });
-    if (!isPlanned)
-      return failure();
-    BufferEffects effects(function, views, *symbols, argumentEffects);
+      parts.push_back(std::move(part));
+    });
+    return success(isPlanned);
+  }
+
+  /// Notes which arguments `function` reads and writes, for its callers.
+  void noteEffects(func::FuncOp function, BufferEffects &effects) {
     llvm::SetVector<Value> reads, writes;
     effects.get(function, reads, writes);
     ArgumentEffects &known = argumentEffects[function];
@@ -397,11 +421,6 @@ private:
       if (writes.contains(argument))
         known.writes.insert(argument.getArgNumber());
     }
-    if (parts.empty())
-      return success();
-    Sharing sharing(hasOneBlock ? reuse : Reuse::None, effects);
-    int64_t bytes = place(parts, sharing);
-    return rewrite(function, parts, bytes);
   }
 
   LogicalResult rewrite(func::FuncOp function, ArrayRef<Part> parts,
