@@ -8,10 +8,10 @@
 #include "Loops/Peeling.h"
 
 #include "LocalValues.h"
-#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
-#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -75,22 +75,14 @@ static void writeOnce(WhileView loop) {
   loop->erase();
 }
 
-static Value createNumber(OpBuilder &builder, Location loc, Type type,
-                          int64_t number) {
-  auto shaped = cast<ShapedType>(type);
-  return createConstant(
-      builder, loc,
-      DenseElementsAttr::get(shaped, APInt(shaped.getElementTypeBitWidth(),
-                                           number, /*isSigned=*/true)));
-}
-
 void zpp::peelFirst(WhileView loop, const LoopCounter &counter) {
   OpBuilder builder(loop.getOperation());
   SmallVector<Value> left = writeIteration(builder, loop, loop->getOperands());
   // Counters begin at constants.
   Value next = left[counter.index];
-  left[counter.index] = createNumber(builder, loop->getLoc(), next.getType(),
-                                     counter.begin + counter.step);
+  left[counter.index] = createIndex(builder, loop->getLoc(),
+                                    cast<RankedTensorType>(next.getType()),
+                                    counter.begin + counter.step);
   loop->setOperands(left);
   eraseIfDead(next);
   if (counter.trips == 2)
@@ -114,10 +106,10 @@ void zpp::peelLast(WhileView loop, const LoopCounter &counter) {
     use->set(left[cast<OpResult>(use->get()).getResultNumber()]);
   Operation *compare = loop.getPredicates().front().getDefiningOp();
   builder.setInsertionPoint(compare);
+  auto type = cast<RankedTensorType>(compare->getOperand(1).getType());
   compare->setOperand(
-      1,
-      createNumber(builder, compare->getLoc(), compare->getOperand(1).getType(),
-                   counter.begin + (counter.trips - 1) * counter.step));
+      1, createIndex(builder, compare->getLoc(), type,
+                     counter.begin + (counter.trips - 1) * counter.step));
   if (counter.trips == 2)
     writeOnce(loop);
 }

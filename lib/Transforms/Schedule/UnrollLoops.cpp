@@ -13,6 +13,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Decision.h"
 #include "zpp/Transforms/Passes.h"
@@ -156,22 +157,22 @@ static llvm::DenseSet<Operation *> getGradientStores(WhileView loop) {
   return stores;
 }
 
-/// Replaces `loop` by its iterations, one after the other.
-///
-/// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
-/// hide activations: XLA would find that a backward pass computes again what
-/// the forward pass has computed, and keep it. They hide the numbers of the
-/// iterations with the stacks of weights, too: it would cast all layers before
-/// the first one, and fuse slices with the starts that read them. These come
-/// before all iterations, so that a gather may start in an earlier one. For the
-/// same reason gradients are stored in their stacks after all iterations.
-static void unroll(WhileView loop, const LoopCounter &counter) {
-  llvm::DenseSet<Operation *> stores = getGradientStores(loop);
-  OpBuilder builder(loop.getOperation());
+/// The values that enter a loop.
+struct Entering {
+  /// Those of the first iteration.
+  SmallVector<Value> values;
+  /// Those that XLA is not to know in each iteration: its number, and inputs of
+  /// the step.
+  std::vector<SmallVector<Value>> hidden;
+};
+
+/// Hides what enters `loop` by barriers in front of it.
+static Entering enter(OpBuilder &builder, WhileView loop,
+                      const LoopCounter &counter) {
   Location loc = loop->getLoc();
-  SmallVector<Value> values(loop->getOperands());
+  Entering entering{SmallVector<Value>(loop->getOperands()), {}};
   SmallVector<unsigned> activations, inputs{counter.index};
-  for (auto [index, value] : llvm::enumerate(values)) {
+  for (auto [index, value] : llvm::enumerate(entering.values)) {
     if (index == counter.index)
       continue;
     if (isActivation(value))
@@ -179,28 +180,31 @@ static void unroll(WhileView loop, const LoopCounter &counter) {
     else if (loop.isInvariant(index) && isInput(value))
       inputs.push_back(index);
   }
-  addBarrier(builder, loc, activations, values);
-  auto type = cast<ShapedType>(values[counter.index].getType());
-  auto createNumber = [&](int64_t trip) {
-    APInt number(type.getElementTypeBitWidth(),
-                 counter.begin + trip * counter.step, /*isSigned=*/true);
-    return createConstant(builder, loc, DenseElementsAttr::get(type, number));
-  };
-  std::vector<SmallVector<Value>> entering(counter.trips, values);
-  for (auto [trip, hidden] : llvm::enumerate(entering)) {
-    hidden[counter.index] = createNumber(trip);
+  addBarrier(builder, loc, activations, entering.values);
+  auto type = cast<RankedTensorType>(entering.values[counter.index].getType());
+  for (int64_t trip : llvm::seq(counter.trips)) {
+    SmallVector<Value> &hidden = entering.hidden.emplace_back(entering.values);
+    hidden[counter.index] =
+        createIndex(builder, loc, type, counter.begin + trip * counter.step);
     addBarrier(builder, loc, inputs, hidden);
   }
+  return entering;
+}
+
+/// Clones the body of `loop` for each iteration, and `stores` after all others.
+static std::vector<IRMapping>
+cloneIterations(OpBuilder &builder, WhileView loop, const LoopCounter &counter,
+                const Entering &entering,
+                const llvm::DenseSet<Operation *> &stores) {
   std::vector<IRMapping> mappings(counter.trips);
-  // Clones the ops that are stores, or all others, of each iteration.
-  auto cloneAll = [&](bool areStores) {
+  for (bool areStores : {false, true})
     for (auto [trip, mapping] : llvm::enumerate(mappings)) {
       for (BlockArgument argument : loop.getBody().getArguments()) {
         unsigned index = argument.getArgNumber();
         if (mapping.contains(argument))
           continue;
         bool isHidden = index == counter.index || loop.isInvariant(index);
-        Value value = entering[trip][index];
+        Value value = entering.hidden[trip][index];
         if (trip > 0 && !isHidden) {
           Value next = loop.getNext(index);
           // Other values of the loop are known once their op is cloned.
@@ -214,9 +218,24 @@ static void unroll(WhileView loop, const LoopCounter &counter) {
         if (&op != loop.getYield() && stores.contains(&op) == areStores)
           builder.clone(op, mapping);
     }
-  };
-  cloneAll(/*areStores=*/false);
-  cloneAll(/*areStores=*/true);
+  return mappings;
+}
+
+/// Replaces `loop` by its iterations, one after the other.
+///
+/// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
+/// hide activations: XLA would find that a backward pass computes again what
+/// the forward pass has computed, and keep it. They hide the numbers of the
+/// iterations with the stacks of weights, too: it would cast all layers before
+/// the first one, and fuse slices with the starts that read them. These come
+/// before all iterations, so that a gather may start in an earlier one. For the
+/// same reason gradients are stored in their stacks after all iterations.
+static void unroll(WhileView loop, const LoopCounter &counter) {
+  llvm::DenseSet<Operation *> stores = getGradientStores(loop);
+  OpBuilder builder(loop.getOperation());
+  Entering entering = enter(builder, loop, counter);
+  std::vector<IRMapping> mappings =
+      cloneIterations(builder, loop, counter, entering, stores);
   // The sums that the numbers take the place of.
   SmallVector<Value> replaced;
   for (IRMapping &mapping : mappings)
@@ -225,11 +244,15 @@ static void unroll(WhileView loop, const LoopCounter &counter) {
     OpResult result = loop.getResult(index);
     if (result.use_empty())
       continue;
-    result.replaceAllUsesWith(
-        index == counter.index ? createNumber(counter.trips)
-        : loop.isInvariant(index)
-            ? values[index]
-            : mappings.back().lookupOrDefault(loop.getNext(index)));
+    if (index == counter.index)
+      result.replaceAllUsesWith(createIndex(
+          builder, loop->getLoc(), cast<RankedTensorType>(result.getType()),
+          counter.begin + counter.trips * counter.step));
+    else if (loop.isInvariant(index))
+      result.replaceAllUsesWith(entering.values[index]);
+    else
+      result.replaceAllUsesWith(
+          mappings.back().lookupOrDefault(loop.getNext(index)));
   }
   loop->erase();
   eraseIfDead(replaced);
