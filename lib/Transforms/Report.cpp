@@ -30,64 +30,24 @@ public:
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
-    if (failed(stepMesh))
+    FailureOr<Settings> settings = readSettings();
+    if (failed(settings))
       return signalPassFailure();
-    FailureOr<Declarations> declared =
-        Declarations::parse(module, weightsOf, gradientsOf);
-    if (failed(declared))
-      return signalPassFailure();
-    std::optional<DeviceModel> model;
-    if (!device.empty()) {
-      std::string error;
-      model = DeviceModel::parse(device, error);
-      if (!model) {
-        emitError(module.getLoc(), error);
-        return signalPassFailure();
-      }
-    }
-    if (!(computeScale > 0) || std::isinf(computeScale.getValue())) {
-      emitError(module.getLoc(),
-                "expected a positive scale of compute, but got ")
-          << computeScale.getValue();
-      return signalPassFailure();
-    }
-    LinksOption linksOption(module, links);
-    FailureOr<std::optional<LinkModel>> speeds =
-        linksOption.getModel(*stepMesh);
-    if (failed(speeds))
-      return signalPassFailure();
-    auto build = [&](ModuleOp module) {
-      SmallVector<StepCollective> collectives =
-          readStepCollectives(module, *stepMesh);
-      // Rewritten collectives carry their roles.
-      if (llvm::any_of(collectives, [](const StepCollective &collective) {
-            return getOrigins(collective).empty();
-          }))
-        findRoles(module, *stepMesh, *declared, collectives);
-      Report report = buildReport(module, *stepMesh, collectives);
-      if (model)
-        report.time = predictStepTime(module, *stepMesh, collectives,
-                                      speeds->value_or(LinkModel(*stepMesh)),
-                                      *model, computeScale);
-      report.listsTasks = timeline;
-      return report;
-    };
-    std::string text;
-    llvm::raw_string_ostream os(text);
     Report report;
     if (needsInlining(module)) {
       // A function's collectives count once per call.
       OwningOpRef<ModuleOp> inlined = module.clone();
       if (failed(inlineStep(*inlined)))
         return signalPassFailure();
-      report = build(*inlined);
+      report = build(*inlined, *settings);
     } else {
-      report = build(module);
+      report = build(module, *settings);
     }
     // A rewrite has said so already.
     if (report.entries.empty() && !module->hasAttr(kMeshAttr))
       remarkNoCollectives(module, getArgument());
+    std::string text;
+    llvm::raw_string_ostream os(text);
     if (format == ReportFormat::Json)
       printJSON(report, os);
     else
@@ -98,6 +58,59 @@ public:
   }
 
 private:
+  /// The options that are more than words.
+  struct Settings {
+    Mesh mesh;
+    Declarations declared;
+    std::optional<DeviceModel> device;
+    std::optional<LinkModel> links;
+  };
+
+  /// Reads the options. Emits an error if one of them is malformed.
+  FailureOr<Settings> readSettings() {
+    ModuleOp module = getOperation();
+    FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
+    if (failed(stepMesh))
+      return failure();
+    FailureOr<Declarations> declared =
+        Declarations::parse(module, weightsOf, gradientsOf);
+    if (failed(declared))
+      return failure();
+    std::optional<DeviceModel> model;
+    if (!device.empty()) {
+      std::string error;
+      model = DeviceModel::parse(device, error);
+      if (!model)
+        return emitError(module.getLoc(), error);
+    }
+    if (!(computeScale > 0) || std::isinf(computeScale.getValue()))
+      return emitError(module.getLoc(),
+                       "expected a positive scale of compute, but got ")
+             << computeScale.getValue();
+    FailureOr<std::optional<LinkModel>> speeds =
+        LinksOption(module, links).getModel(*stepMesh);
+    if (failed(speeds))
+      return failure();
+    return Settings{*stepMesh, *declared, model, *speeds};
+  }
+
+  Report build(ModuleOp module, const Settings &settings) const {
+    const Mesh &mesh = settings.mesh;
+    SmallVector<StepCollective> collectives = readStepCollectives(module, mesh);
+    // Rewritten collectives carry their roles.
+    if (llvm::any_of(collectives, [](const StepCollective &collective) {
+          return getOrigins(collective).empty();
+        }))
+      findRoles(module, mesh, settings.declared, collectives);
+    Report report = buildReport(module, mesh, collectives);
+    if (settings.device)
+      report.time = predictStepTime(module, mesh, collectives,
+                                    settings.links.value_or(LinkModel(mesh)),
+                                    *settings.device, computeScale);
+    report.listsTasks = timeline;
+    return report;
+  }
+
   LogicalResult write(StringRef text) {
     if (output.empty()) {
       llvm::errs() << text;
