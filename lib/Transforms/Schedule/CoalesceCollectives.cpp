@@ -222,7 +222,8 @@ private:
   /// The rows of all parts side by side, padded to whole chunks. `offsets`
   /// receives where those of each part begin.
   Value concatenate(OpBuilder &builder, Location loc,
-                    ArrayRef<TravelPart> parts, SmallVector<int64_t> &offsets) {
+                    ArrayRef<TravelPart> parts,
+                    SmallVectorImpl<int64_t> &offsets) {
     offsets.clear();
     SmallVector<Value> rows;
     int64_t rowBytes = 0;
@@ -256,25 +257,21 @@ private:
   /// another one receives, returns false and changes nothing, with a remark if
   /// this is the last try.
   bool join(ArrayRef<TravelPart> parts, bool isLastTry) {
-    SmallVector<Operation *> exchanges = llvm::map_to_vector(
+    SmallVector<Operation *> sorted = llvm::map_to_vector(
         parts, [](TravelPart part) { return part.exchange.getOperation(); });
-    SmallVector<Operation *> sorted(exchanges);
     llvm::sort(sorted, [&](Operation *a, Operation *b) {
       return positions[a] < positions[b];
     });
     SmallVector<Operation *> dependents = getDependents(sorted);
-    llvm::SmallPtrSet<Operation *, 16> isDependent(llvm::from_range,
-                                                   dependents);
-    for (Operation *exchange : sorted)
-      if (isDependent.contains(exchange->getOperand(0).getDefiningOp())) {
-        if (isLastTry)
-          remark::missed(
-              exchange->getLoc(),
-              remark::RemarkOpts::name("not-coalesced").category(getArgument()))
-              << "travels alone: it depends on a tensor that it would travel "
-                 "with";
-        return false;
-      }
+    if (Operation *dependent = findDependent(sorted, dependents)) {
+      if (isLastTry)
+        remark::missed(
+            dependent->getLoc(),
+            remark::RemarkOpts::name("not-coalesced").category(getArgument()))
+            << "travels alone: it depends on a tensor that it would travel "
+               "with";
+      return false;
+    }
 
     // The joined exchange takes the place of the last one, where all rows are
     // available.
@@ -282,27 +279,10 @@ private:
     Location loc = sorted.front()->getLoc();
     SmallVector<int64_t> offsets;
     Operation *barrier = nullptr;
-    Value sent = findJoined(parts, offsets, barrier);
-    if (!sent) {
-      // A single tensor joins only the buffer that it was kept in.
-      if (parts.size() == 1)
-        return false;
-      barrier = nullptr;
-      sent = concatenate(builder, loc, parts, offsets);
-    } else if (barrier) {
-      sent = crossBarrier(barrier, sent);
-      barrier = sent.getDefiningOp();
-    }
-
-    TravelPart first = parts.front();
-    int64_t total = getType(sent).getDimSize(1);
-    Operation *joined = create(builder, loc, first.exchange, sent);
-    setOrigins(joined, parts, total);
-    for (Operation *exchange : exchanges)
-      if (Attribute keep = exchange->getAttr(kKeepAttr))
-        joined->setAttr(kKeepAttr, keep);
-    Value received = joined->getResult(0);
-
+    Value sent = getSent(builder, loc, parts, offsets, barrier);
+    if (!sent)
+      return false;
+    Value received = createJoined(builder, loc, parts, sent);
     // If the rows of all tensors go on to another exchange, one op puts them in
     // order.
     Value ordered = getOrdered(builder, parts, received);
@@ -310,6 +290,7 @@ private:
       receive(builder, part, ordered ? ordered : received,
               static_cast<bool>(ordered), offset);
     moveBefore(sorted.back(), dependents);
+    int64_t total = getType(sent).getDimSize(1);
     for (TravelPart part : parts) {
       if (part.order && part.order->use_empty())
         eraseDeadChain(part.order);
@@ -326,6 +307,46 @@ private:
         loc, remark::RemarkOpts::name("coalesced").category(getArgument()))
         << (what + " rows of " + std::to_string(total) + " bytes");
     return true;
+  }
+
+  /// The first of `exchanges` whose operand is among `dependents`, or null.
+  static Operation *findDependent(ArrayRef<Operation *> exchanges,
+                                  ArrayRef<Operation *> dependents) {
+    llvm::SmallPtrSet<Operation *, 16> isDependent(llvm::from_range,
+                                                   dependents);
+    const auto *found = llvm::find_if(exchanges, [&](Operation *exchange) {
+      return isDependent.contains(exchange->getOperand(0).getDefiningOp());
+    });
+    return found == exchanges.end() ? nullptr : *found;
+  }
+
+  /// The rows of all parts, at `offsets`: the buffer that they were kept in,
+  /// possibly after `barrier`, or else a new one. Null for a single part
+  /// without such a buffer.
+  Value getSent(OpBuilder &builder, Location loc, ArrayRef<TravelPart> parts,
+                SmallVectorImpl<int64_t> &offsets, Operation *&barrier) {
+    Value sent = findJoined(parts, offsets, barrier);
+    if (!sent) {
+      barrier = nullptr;
+      return parts.size() == 1 ? Value()
+                               : concatenate(builder, loc, parts, offsets);
+    }
+    if (barrier) {
+      sent = crossBarrier(barrier, sent);
+      barrier = sent.getDefiningOp();
+    }
+    return sent;
+  }
+
+  /// Exchanges `sent`, as the exchanges of `parts` do with theirs.
+  Value createJoined(OpBuilder &builder, Location loc,
+                     ArrayRef<TravelPart> parts, Value sent) {
+    Operation *joined = create(builder, loc, parts.front().exchange, sent);
+    setOrigins(joined, parts, getType(sent).getDimSize(1));
+    for (TravelPart part : parts)
+      if (Attribute keep = part.exchange->getAttr(kKeepAttr))
+        joined->setAttr(kKeepAttr, keep);
+    return joined->getResult(0);
   }
 
   static Operation *create(OpBuilder &builder, Location loc,
