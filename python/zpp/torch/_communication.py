@@ -346,9 +346,7 @@ class Communication:
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
         self._check_capture(source)
         accumulation = self._accumulation
-        # The micro-batches of an update are one step.
-        self._reduced = (self._options_at(self._steps) if accumulation.is_partial
-                         else self._next_step())
+        self._reduced = self._reduction_options()
         if (accumulation.is_partial or accumulation.is_pending) and (
                 hops := self._sum_hops(self._reduced, group)):
             self._scatter_sum(result, source, group, op, hops)
@@ -363,13 +361,9 @@ class Communication:
                    ) -> None:
         """In place, over the replicas of HSDP."""
         self._check_capture(tensor)
-        # It is of the same step as the scatter, if there was one.
         accumulation = self._accumulation
-        if accumulation.is_partial:
-            options, self._reduced = (
-                self._reduced or self._options_at(self._steps), None)
-        else:
-            options, self._reduced = self._reduced or self._next_step(), None
+        # It is of the same step as the scatter, if there was one.
+        options, self._reduced = self._reduced or self._reduction_options(), None
         shards = _pytorch.scatter_group(self._parameters)
         if not (shards and self._sum_hops(options, shards)):
             # Between replicas alone.
@@ -392,13 +386,11 @@ class Communication:
                         ) -> tuple[Plan, float | None]:
         """With the number by which the sum is multiplied, if it is."""
         is_mean = op == dist.ReduceOp.AVG
-        factor, other = None, ""
-        if not is_mean and op != dist.ReduceOp.SUM:
-            if op == dist.ReduceOp.PREMUL_SUM:
-                # PyTorch multiplies each summand, zpp multiplies the sum.
-                factor = op.__getstate__()[1]
-            else:
-                other = f"it is no sum and no mean, but {op}"
+        # PyTorch multiplies each summand, zpp multiplies the sum.
+        factor = _pytorch.factor_of(op)
+        is_sum = op == dist.ReduceOp.SUM or factor is not None
+        other = ("" if is_mean or is_sum else
+                 f"it is no sum and no mean, but {op}")
         plan = self._reduction(options, kind, result.dtype, result.numel(), group,
                                is_mean, other)
         self._calls[plan] += 1
@@ -519,8 +511,8 @@ class Communication:
             _pytorch.reduce_scatter(sums, total, hops.outer, dist.ReduceOp.SUM)
         if op == dist.ReduceOp.AVG:
             sums /= group.size()
-        elif op == dist.ReduceOp.PREMUL_SUM:
-            sums *= op.__getstate__()[1]
+        elif (factor := _pytorch.factor_of(op)) is not None:
+            sums *= factor
         if sums is not result:
             result.copy_(sums)
 
@@ -531,8 +523,13 @@ class Communication:
                    options.gradients)
         return _LEFT_ALONE[kind] if format_ == "none" else ""
 
+    def _reduction_options(self) -> Options:
+        """The options of the step whose gradients are reduced now: the micro-batches
+        of an update are one."""
+        return (self._options_at(self._steps) if self._accumulation.is_partial
+                else self._next_step())
+
     def _next_step(self) -> Options:
-        """The options of a step whose gradients are reduced now."""
         options = self._options_at(self._steps)
         self._steps += 1
         self._steps_of_all.latest = max(self._steps, self._steps_of_all.latest)

@@ -380,6 +380,11 @@ def set_timeout(group: dist.ProcessGroup, device: torch.device,
     group._get_backend(device)._set_default_timeout(timeout)
 
 
+def factor_of(op: Any) -> float | None:
+    """The number with which a reduction multiplies each summand; None if with none."""
+    return op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM else None
+
+
 def is_fake(group: dist.ProcessGroup) -> bool:
     """True for the group of a dry run, which sends nothing."""
     return dist.get_backend(group) == "fake"
