@@ -243,7 +243,7 @@ def plan_text(text: str, options: Options, *, device: str | None,
             del reports[name]
     first = reports["FSDP"]
     if not first["collectives"]:
-        # Which says why.
+        # It warns, with the reason.
         report_entries(text, options)
     predictions = tuple(_read(name, variants[name], report)
                         for name, report in reports.items())

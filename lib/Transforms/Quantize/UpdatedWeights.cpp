@@ -179,7 +179,7 @@ bool UpdatedWeights::isAtOffsets(const PartitionSlice &slice,
   RankedTensorType to = weight.getWhole();
   if (from.getNumElements() != to.getNumElements())
     return false;
-  // Of each dim the elements of one row.
+  // The elements of one row of `dim`.
   auto getInner = [](RankedTensorType type, int64_t dim) {
     return llvm::product_of(type.getShape().drop_front(dim + 1));
   };

@@ -43,8 +43,7 @@ struct Report {
   /// The micro-batches of an update, of which gradients are added up before
   /// they are sent; 1 if none are.
   int64_t microBatches = 1;
-  /// The bytes that a device keeps from step to step, and those of them that
-  /// are errors of gradients.
+  /// The bytes that a device keeps from step to step.
   int64_t stateBytes = 0;
   /// The window: the bytes that may be in flight; nullopt where the step has no
   /// schedule.

@@ -32,7 +32,7 @@ from zpp._compiler import logger
 from zpp._warn import warn
 
 
-# What the step does not name a line for is not of a line here.
+# Locations of ops are lines of the step, and never of this file.
 source_info_util.register_exclusion(__file__)
 
 
@@ -233,8 +233,8 @@ class _Shardings:
         if any(sharding is not None for sharding in (
                 *inputs, *exported.out_shardings_jax(mesh))):
             return cls(inputs, None)
-        # What was a module only has them there. Its results can be constrained
-        # if no axis is explicit.
+        # A step that was read from a module has them in its attributes alone. Its
+        # results can be constrained if no axis is explicit.
         mesh = Mesh(mesh.devices, mesh.axis_names)
         main = ir.SymbolTable(module.operation)["main"].operation
         for index, sharding in zip(exported.module_kept_var_idx,

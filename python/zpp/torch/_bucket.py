@@ -259,7 +259,7 @@ def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
     """Bytes that a rank sends over each tier if nothing is rewritten."""
     if bucket.kind == "all_reduce":
         return _sent(bucket)
-    # Of a gather and a scatter, each byte as often as any other.
+    # A gather and a scatter send each byte as often as any other.
     one = Bucket(bucket.kind, "f32", 1, bucket.tiers, along=bucket.along)
     return {tier: bytes_ * bucket.bytes // 4
             for tier, bytes_ in _sent(one).items()}
