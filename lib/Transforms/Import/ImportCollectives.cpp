@@ -78,28 +78,31 @@ public:
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     SmallVector<Value> inputs = getInputs(collectives);
     for (auto [collective, input] : llvm::zip_equal(collectives, inputs)) {
-      Operation *op = collective.op;
-      op->setAttr(kOriginAttr,
-                  getOriginAttr(&getContext(),
-                                getOrigin(collective, *stepMesh, nextId++)));
-      if (!collective.trips)
-        remark::analysis(
-            op->getLoc(),
-            remark::RemarkOpts::name("unknown-trips").category(getArgument()))
-            << ("the trip count of a loop around " +
-                op->getName().getStringRef() +
-                " is not constant; its bytes are counted once")
-                   .str();
+      describe(collective, getOrigin(collective, *stepMesh, nextId++));
       if (updated && collective.isState)
-        op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
+        collective.op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
       else if (!collective.reason.empty())
-        leaveAlone(op, getArgument(), collective.reason);
+        leaveAlone(collective.op, getArgument(), collective.reason);
       else
         import(collective, input, meshAttr);
     }
   }
 
 private:
+  /// Writes down what the collective is before the rewrite.
+  void describe(const StepCollective &collective, const Origin &origin) {
+    Operation *op = collective.op;
+    op->setAttr(kOriginAttr, getOriginAttr(&getContext(), origin));
+    if (!collective.trips)
+      remark::analysis(
+          op->getLoc(),
+          remark::RemarkOpts::name("unknown-trips").category(getArgument()))
+          << ("the trip count of a loop around " +
+              op->getName().getStringRef() +
+              " is not constant; its bytes are counted once")
+                 .str();
+  }
+
   /// The arguments of the step that collectives gather, or whose gradients they
   /// sum; null where that is no argument.
   static SmallVector<Value> getInputs(ArrayRef<StepCollective> collectives) {
