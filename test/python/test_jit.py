@@ -5,6 +5,7 @@
 import functools
 import logging
 
+import gpt
 import jax
 import numpy as np
 import pytest
@@ -270,7 +271,8 @@ def test_schedule_switches_without_compiling():
     """Compressed gradients for two calls, then none: each part bit-equal to
     what the options alone give."""
     config = with_options(layers=1)
-    trainer = trainer_of(config)
+    # Not one whose step others have compiled.
+    trainer = gpt.Trainer(config)
     early, late = {**OFF, "gradients": "i8:i4"}, OFF
     options = {"mesh": NODES, "compiler_options": FAST}
     fast = zpp.jit(trainer.step, schedule={2: {"gradients": "none"}}, **options,
