@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -23,7 +23,16 @@ TIME_LIMIT = datetime.timedelta(seconds=300)
 
 #: The calls so far of each group, by its ranks.
 _calls: Counter[tuple[int, ...]] = Counter()
-_AGREED = b"agreed"
+#: The errors of ranks that want different things, and of ranks that do not call, by
+#: the names that they have in the store.
+_ERRORS: dict[str, type[Exception]] = {"differs": ValueError, "absent": RuntimeError}
+
+
+class _Verdict(NamedTuple):
+    """The error, as a key of `_ERRORS` and in words; empty if there is none."""
+
+    error: str = ""
+    text: str = ""
 
 
 def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any]
@@ -49,22 +58,20 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any]
         call = f"zpp/agreement/{name}/{_calls[ranks]}"
         _calls[ranks] += 1
         store.set(f"{call}/{own}", json.dumps(facts))
-        verdict = f"{call}/verdict"
+        key = f"{call}/verdict"
         if own == ranks[0]:
-            text = _compare(store, call, ranks)
-            store.set(verdict, text or _AGREED)
-        elif not _arrives(store, [verdict]):
-            text = _absent(ranks[:1])
+            verdict = _compare(store, call, ranks)
+            store.set(key, json.dumps(verdict))
+        elif not _arrives(store, [key]):
+            verdict = _absent(ranks[:1])
         else:
-            found = store.get(verdict)
-            text = "" if found == _AGREED else found.decode()
-        if text:
-            raise (RuntimeError if text.startswith("expected rank") else
-                   ValueError)(text)
+            verdict = _Verdict(*json.loads(store.get(key)))
+        if verdict.error:
+            raise _ERRORS[verdict.error](verdict.text)
 
 
-def _compare(store: dist.Store, call: str, ranks: tuple[int, ...]) -> str:
-    """Returns what the ranks do not agree on, or an empty string."""
+def _compare(store: dist.Store, call: str, ranks: tuple[int, ...]) -> _Verdict:
+    """Whether the ranks agree, with the first difference."""
     keys = [f"{call}/{rank}" for rank in ranks]
     if not _arrives(store, keys):
         return _absent(rank for rank, key in zip(ranks, keys)
@@ -73,10 +80,11 @@ def _compare(store: dist.Store, call: str, ranks: tuple[int, ...]) -> str:
     for rank, other in zip(ranks[1:], others):
         for name in {**first, **other}:
             if first.get(name) != other.get(name):
-                return (f"{name}: expected the same on all ranks, but got "
-                        f"{first.get(name)!r} on rank {ranks[0]} and "
-                        f"{other.get(name)!r} on rank {rank}")
-    return ""
+                return _Verdict("differs", (
+                    f"{name}: expected the same on all ranks, but got "
+                    f"{first.get(name)!r} on rank {ranks[0]} and "
+                    f"{other.get(name)!r} on rank {rank}"))
+    return _Verdict()
 
 
 def _arrives(store: dist.Store, keys: list[str]) -> bool:
@@ -87,7 +95,8 @@ def _arrives(store: dist.Store, keys: list[str]) -> bool:
     return True
 
 
-def _absent(ranks: Iterable[int]) -> str:
-    return (f"expected rank {', '.join(map(str, ranks))} to call "
-            f"zpp.torch.compress as this one does, but got no call within "
-            f"{TIME_LIMIT.total_seconds():.0f} s")
+def _absent(ranks: Iterable[int]) -> _Verdict:
+    return _Verdict("absent", (
+        f"expected rank {', '.join(map(str, ranks))} to call "
+        f"zpp.torch.compress as this one does, but got no call within "
+        f"{TIME_LIMIT.total_seconds():.0f} s"))
