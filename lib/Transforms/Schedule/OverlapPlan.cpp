@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <queue>
 #include <tuple>
 
@@ -22,6 +23,53 @@ using Transfer = OverlapProblem::Transfer;
 using HeavyOp = OverlapProblem::HeavyOp;
 using Placement = OverlapPlan::Placement;
 using Call = OverlapPlan::Call;
+
+/// Scatters that have started, by their numbers, until they are waited for.
+class ScattersInFlight {
+public:
+  explicit ScattersInFlight(size_t numScatters)
+      : sizes(numScatters), isWaitedFor(numScatters) {}
+
+  int64_t getBytes() const { return bytes; }
+
+  void start(size_t number, int64_t need, int64_t size) {
+    if (llvm::AddOverflow(bytes, size, bytes))
+      bytes = std::numeric_limits<int64_t>::max();
+    sizes[number] = size;
+    byAge.push_back(number);
+    byNeed.push({need, number});
+  }
+
+  void wait(size_t number) {
+    if (!isWaitedFor[number])
+      bytes -= sizes[number];
+    isWaitedFor[number] = true;
+  }
+
+  /// Waits for those that are needed before `position`.
+  void waitBefore(int64_t position) {
+    for (; !byNeed.empty() && byNeed.top().first < position; byNeed.pop())
+      wait(byNeed.top().second);
+  }
+
+  /// The one that has been in flight for the longest, if there is any.
+  std::optional<size_t> getOldest() {
+    while (!byAge.empty() && isWaitedFor[byAge.front()])
+      byAge.pop_front();
+    return byAge.empty() ? std::nullopt : std::optional(byAge.front());
+  }
+
+private:
+  using NeedAndNumber = std::pair<int64_t, size_t>;
+
+  std::vector<int64_t> sizes;
+  std::vector<bool> isWaitedFor;
+  int64_t bytes = 0;
+  /// Those that have been waited for are removed once they come first.
+  std::deque<size_t> byAge;
+  std::priority_queue<NeedAndNumber, std::vector<NeedAndNumber>, std::greater<>>
+      byNeed;
+};
 
 class Planner {
 public:
@@ -171,19 +219,10 @@ private:
     std::vector<size_t> scatters = getOrdered(
         false, [](const Transfer &scatter) { return scatter.ready; });
     size_t firstPlacement = plan.placements.size();
-    std::vector<bool> isWaitedFor(problem.transfers.size(), false);
-    // The scatters in flight, by age and by need. One that has been waited for
-    // is removed from `byAge` once it is the oldest.
-    std::deque<size_t> byAge;
-    std::priority_queue<std::pair<int64_t, size_t>,
-                        std::vector<std::pair<int64_t, size_t>>, std::greater<>>
-        byNeed;
-    int64_t bytes = 0, latest = 0;
-    auto land = [&](size_t number) {
-      if (!isWaitedFor[number])
-        bytes -= problem.transfers[scatters[number]].bytes;
-      isWaitedFor[number] = true;
-    };
+    // Those that are waited for early, to make room for others.
+    std::vector<bool> isEarly(scatters.size(), false);
+    ScattersInFlight inFlight(scatters.size());
+    int64_t latest = 0;
     for (size_t number = 0; number < scatters.size(); ++number) {
       const Transfer &scatter = problem.transfers[scatters[number]];
       // Scatters start in the order of their gradients, unless one is needed
@@ -196,33 +235,22 @@ private:
       placement.startBefore = before;
       placement.waitBefore = scatter.need;
       placement.exposure = OverlapPlan::Exposure::NoCompute;
-      // Scatters that were needed before this position have been waited for.
-      for (; !byNeed.empty() && byNeed.top().first < before; byNeed.pop())
-        land(byNeed.top().second);
-      for (; !byAge.empty(); byAge.pop_front()) {
-        size_t oldest = byAge.front();
-        if (isWaitedFor[oldest])
-          continue;
-        Placement &placement = plan.placements[firstPlacement + oldest];
-        if (scatter.bytes <= problem.budget - bytes ||
+      inFlight.waitBefore(before);
+      while (std::optional<size_t> oldest = inFlight.getOldest()) {
+        Placement &placement = plan.placements[firstPlacement + *oldest];
+        if (scatter.bytes <= problem.budget - inFlight.getBytes() ||
             placement.startBefore > before)
           break;
-        land(oldest);
+        inFlight.wait(*oldest);
         placement.waitBefore = before;
         plan.calls.push_back({Call::Room, placement.transfer, before});
-        makesRoom.push_back(oldest);
+        isEarly[*oldest] = true;
       }
-      if (llvm::AddOverflow(bytes, scatter.bytes, bytes))
-        bytes = std::numeric_limits<int64_t>::max();
-      byAge.push_back(number);
-      byNeed.push({scatter.need, number});
-      placement.bytesInFlight = bytes;
+      inFlight.start(number, scatter.need, scatter.bytes);
+      placement.bytesInFlight = inFlight.getBytes();
       plan.placements.push_back(placement);
       plan.calls.push_back({Call::Start, scatters[number], before});
     }
-    std::vector<bool> isEarly(scatters.size(), false);
-    for (size_t number : makesRoom)
-      isEarly[number] = true;
     for (size_t number = 0; number < scatters.size(); ++number)
       if (!isEarly[number])
         plan.calls.push_back({Call::Wait, scatters[number],
@@ -234,8 +262,6 @@ private:
   std::vector<int64_t> slots;
   /// For each position, the first one from there on whose op stays in place.
   std::vector<int64_t> nextInPlace;
-  /// The scatters, numbered in their order, whose waits make room for others.
-  std::vector<size_t> makesRoom;
 };
 } // namespace
 
