@@ -157,6 +157,22 @@ static llvm::DenseSet<Operation *> getGradientStores(WhileView loop) {
   return stores;
 }
 
+/// Moves `builder` up to the first place of its block that comes after
+/// `values`.
+static void setAfterAll(OpBuilder &builder, ArrayRef<Value> values) {
+  Block *block = builder.getInsertionBlock();
+  Operation *last = nullptr;
+  for (Value value : values) {
+    Operation *op = value.getDefiningOp();
+    if (op && op->getBlock() == block && (!last || last->isBeforeInBlock(op)))
+      last = op;
+  }
+  if (last)
+    builder.setInsertionPointAfter(last);
+  else
+    builder.setInsertionPointToStart(block);
+}
+
 /// The values that enter a loop.
 struct Entering {
   /// Those of the first iteration.
@@ -181,6 +197,13 @@ static Entering enter(OpBuilder &builder, WhileView loop,
       inputs.push_back(index);
   }
   addBarrier(builder, loc, activations, entering.values);
+  // As early as possible: a gather may start in front of the loop. The counter
+  // has a new value in each iteration.
+  OpBuilder::InsertionGuard guard(builder);
+  setAfterAll(builder, llvm::map_to_vector(ArrayRef(inputs).drop_front(),
+                                           [&](unsigned index) {
+                                             return entering.values[index];
+                                           }));
   auto type = cast<RankedTensorType>(entering.values[counter.index].getType());
   for (int64_t trip : llvm::seq(counter.trips)) {
     SmallVector<Value> &hidden = entering.hidden.emplace_back(entering.values);
@@ -221,6 +244,34 @@ cloneIterations(OpBuilder &builder, WhileView loop, const LoopCounter &counter,
   return mappings;
 }
 
+static int64_t getNumLayers(const LayerWrite &write) {
+  return cast<ShapedType>(write.update->getResult(0).getType()).getDimSize(0);
+}
+
+/// Has an iteration read its layer of a stack in front of the write of the
+/// iteration before, which writes another one. A gather that adds differences
+/// to what is held can start in that iteration then.
+static void readAhead(const CountedLoop &counted, ArrayRef<IRMapping> mappings,
+                      ProvenanceAnalysis &provenances) {
+  WhileView loop = counted.loop;
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    std::optional<LayerWrite> write = getLayerWrite(loop, index);
+    // Indices after the end would be those of the last layer.
+    if (!write || !isIndexOfIteration(write->index, counted, provenances) ||
+        !isIndexBelow(write->index, getNumLayers(*write), counted, provenances))
+      continue;
+    for (Operation *read : loop.getCarried(index).getUsers()) {
+      if (getReadLayer(read) != write->index)
+        continue;
+      for (size_t trip = 1; trip < mappings.size(); ++trip) {
+        Value layer = mappings[trip].lookup(read->getResult(0));
+        Value before = mappings[trip - 1].lookup(write->update->getOperand(0));
+        layer.getDefiningOp()->setOperand(0, before);
+      }
+    }
+  }
+}
+
 /// Replaces `loop` by its iterations, one after the other.
 ///
 /// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
@@ -230,12 +281,15 @@ cloneIterations(OpBuilder &builder, WhileView loop, const LoopCounter &counter,
 /// the first one, and fuse slices with the starts that read them. These come
 /// before all iterations, so that a gather may start in an earlier one. For the
 /// same reason gradients are stored in their stacks after all iterations.
-static void unroll(WhileView loop, const LoopCounter &counter) {
+static void unroll(WhileView loop, const LoopCounter &counter,
+                   ProvenanceAnalysis &provenances) {
   llvm::DenseSet<Operation *> stores = getGradientStores(loop);
   OpBuilder builder(loop.getOperation());
   Entering entering = enter(builder, loop, counter);
   std::vector<IRMapping> mappings =
       cloneIterations(builder, loop, counter, entering, stores);
+  if (auto counted = getCountedLoop(loop.getOperation(), provenances))
+    readAhead(*counted, mappings, provenances);
   // The sums that the numbers take the place of.
   SmallVector<Value> replaced;
   for (IRMapping &mapping : mappings)
@@ -286,7 +340,7 @@ public:
       unrolled.emplace_back(loop, *layers);
     });
     for (const auto &[loop, counter] : unrolled)
-      unroll(loop, counter);
+      unroll(loop, counter, provenances);
   }
 };
 } // namespace

@@ -17,7 +17,7 @@ module @zpp_host {
 
 // Two layers, backwards. What products have computed before the loop passes
 // through a barrier, masks do not. The numbers of the iterations and the
-// stack pass through one for each iteration, in front of all.
+// stack pass through one for each iteration, as early as the stack is there.
 
 // NONE: stays a loop: it has 2 iterations, with max-trips = 1
 // NONE-LABEL: func @layers
@@ -26,6 +26,10 @@ module @zpp_host {
 // CHECK-LABEL: func @layers
 // CHECK-SAME: (%[[X:.*]]: tensor<4x16xf32>, %[[W:.*]]: tensor<2x2x16xf32>)
 func.func @layers(%x: tensor<4x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<4x16xf32>, tensor<i32>) {
+  // CHECK-NEXT: %[[I0:.*]] = "stablehlo.constant"() <{value = dense<0>
+  // CHECK-NEXT: %[[B0:.*]]:2 = "stablehlo.optimization_barrier"(%[[I0]], %[[W]])
+  // CHECK-NEXT: %[[I1:.*]] = "stablehlo.constant"() <{value = dense<1>
+  // CHECK-NEXT: %[[B1:.*]]:2 = "stablehlo.optimization_barrier"(%[[I1]], %[[W]])
   // CHECK: %[[P:.*]] = "stablehlo.dot_general"(%[[X]], %[[X]])
   // CHECK: %[[A:.*]] = "stablehlo.tanh"(%[[P]])
   // CHECK: %[[M:.*]] = "stablehlo.negate"
@@ -38,10 +42,6 @@ func.func @layers(%x: tensor<4x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<4x16x
   %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
   // CHECK-NOT: "stablehlo.while"
   // CHECK: %[[A0:.*]] = "stablehlo.optimization_barrier"(%[[A]])
-  // CHECK-NEXT: %[[I0:.*]] = "stablehlo.constant"() <{value = dense<0>
-  // CHECK-NEXT: %[[B0:.*]]:2 = "stablehlo.optimization_barrier"(%[[I0]], %[[W]])
-  // CHECK-NEXT: %[[I1:.*]] = "stablehlo.constant"() <{value = dense<1>
-  // CHECK-NEXT: %[[B1:.*]]:2 = "stablehlo.optimization_barrier"(%[[I1]], %[[W]])
   // CHECK-NEXT: %[[L0:.*]] = "stablehlo.subtract"(%{{.*}}, %[[B0]]#0)
   // CHECK-NEXT: "stablehlo.dynamic_slice"(%[[B0]]#1, %[[L0]],
   // CHECK: zero.start @zpp_host::@gather
@@ -184,6 +184,77 @@ func.func @micro_batches(%x: tensor<16x16xf32>, %w: tensor<2x16xf32>) -> tensor<
     "stablehlo.return"(%n, %2, %s) : (tensor<i32>, tensor<16x16xf32>, tensor<2x16xf32>) -> ()
   }) : (tensor<i32>, tensor<16x16xf32>, tensor<2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<2x16xf32>)
   return %r#1 : tensor<16x16xf32>
+}
+
+// Each layer is read from a stack and written there again. A layer is read in
+// front of the write of the layer before, so that its gather can start under
+// that layer's product; after the write before that one, so that all writes are
+// made in place.
+// CHECK-LABEL: func @held
+// CHECK-SAME: (%[[X:.*]]: tensor<16x16xf32>, %[[HELD:.*]]: tensor<3x2x16xf32>)
+// CHECK: "stablehlo.dynamic_slice"(%[[HELD]],
+// CHECK: %[[S0:.*]] = "stablehlo.dynamic_update_slice"(%[[HELD]],
+// CHECK: "stablehlo.dynamic_slice"(%[[HELD]],
+// CHECK: %[[S1:.*]] = "stablehlo.dynamic_update_slice"(%[[S0]],
+// CHECK: "stablehlo.dynamic_slice"(%[[S0]],
+// CHECK: %[[S2:.*]] = "stablehlo.dynamic_update_slice"(%[[S1]],
+// CHECK: return %{{.*}}, %[[S2]]
+func.func @held(%x: tensor<16x16xf32>, %held: tensor<3x2x16xf32>) -> (tensor<16x16xf32>, tensor<3x2x16xf32>) {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %r:3 = "stablehlo.while"(%zero, %x, %held) ({
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+    %c = "stablehlo.compare"(%i, %three) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+    %at = "stablehlo.subtract"(%two, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %0 = "stablehlo.dynamic_slice"(%s, %at, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<3x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+    %1 = "stablehlo.reshape"(%0) : (tensor<1x2x16xf32>) -> tensor<2x16xf32>
+    %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"}]} : (tensor<2x16xf32>) -> tensor<16x16xf32>
+    %3 = zero.wait %2 from(%1 : tensor<2x16xf32>) : tensor<16x16xf32>
+    %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+    %5 = "stablehlo.negate"(%0) : (tensor<1x2x16xf32>) -> tensor<1x2x16xf32>
+    %6 = "stablehlo.dynamic_update_slice"(%s, %5, %at, %zero, %zero) : (tensor<3x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x2x16xf32>
+    %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %4, %6) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>)
+  return %r#1, %r#2 : tensor<16x16xf32>, tensor<3x2x16xf32>
+}
+
+// Indices past the end are all that of the last layer, which the iteration
+// before has written.
+// CHECK-LABEL: func @past_the_end
+// CHECK-SAME: (%[[X:.*]]: tensor<16x16xf32>, %[[HELD:.*]]: tensor<3x2x16xf32>)
+// CHECK: "stablehlo.dynamic_slice"(%[[HELD]],
+// CHECK: %[[S0:.*]] = "stablehlo.dynamic_update_slice"(%[[HELD]],
+// CHECK: "stablehlo.dynamic_slice"(%[[S0]],
+// CHECK: %[[S1:.*]] = "stablehlo.dynamic_update_slice"(%[[S0]],
+// CHECK: "stablehlo.dynamic_slice"(%[[S1]],
+func.func @past_the_end(%x: tensor<16x16xf32>, %held: tensor<3x2x16xf32>) -> (tensor<16x16xf32>, tensor<3x2x16xf32>) {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %three = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %r:3 = "stablehlo.while"(%zero, %x, %held) ({
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+    %c = "stablehlo.compare"(%i, %three) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+    %at = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %0 = "stablehlo.dynamic_slice"(%s, %at, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<3x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+    %1 = "stablehlo.reshape"(%0) : (tensor<1x2x16xf32>) -> tensor<2x16xf32>
+    %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"}]} : (tensor<2x16xf32>) -> tensor<16x16xf32>
+    %3 = zero.wait %2 from(%1 : tensor<2x16xf32>) : tensor<16x16xf32>
+    %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+    %5 = "stablehlo.negate"(%0) : (tensor<1x2x16xf32>) -> tensor<1x2x16xf32>
+    %6 = "stablehlo.dynamic_update_slice"(%s, %5, %at, %zero, %zero) : (tensor<3x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x2x16xf32>
+    %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %4, %6) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>)
+  return %r#1, %r#2 : tensor<16x16xf32>, tensor<3x2x16xf32>
 }
 
 // It is not known how often a loop runs that ends at an argument; and one with
