@@ -116,8 +116,9 @@ void ValueGraph::addBranches(Operation *op, const BranchesView &branches,
 
 bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
   func::FuncOp callee = getCallee(call);
-  // A recursive function ends the graph.
-  if (!callee || llvm::is_contained(callees, callee))
+  // A recursive function ends the graph, and so do functions whose calls of
+  // each other would be too many.
+  if (!callee || llvm::is_contained(callees, callee) || size() >= largestSize)
     return false;
   Block &body = callee.getBody().front();
   if (body.getNumArguments() != call.getNumOperands() ||
@@ -184,7 +185,16 @@ void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
   }
 }
 
-ValueGraph::ValueGraph(ModuleOp module) {
+/// The values above which calls are not expanded: many times as many as a step
+/// has that is written out, and no fewer than a large model's step has.
+static int64_t getLargestSize(ModuleOp module) {
+  constexpr int64_t kFactor = 8, kSmallest = 1 << 18;
+  int64_t ops = 0;
+  module.walk([&](Operation *) { ++ops; });
+  return std::max(kFactor * ops, kSmallest);
+}
+
+ValueGraph::ValueGraph(ModuleOp module) : largestSize(getLargestSize(module)) {
   for (auto function : module.getOps<func::FuncOp>()) {
     if (function.isExternal() || !function.isPublic() ||
         !function.getBody().hasOneBlock())

@@ -107,6 +107,8 @@ private:
   llvm::DenseMap<mlir::Value, Node> first;
   llvm::SmallVector<Node> leaves, returned;
   llvm::SmallVector<mlir::Operation *> callees;
+  /// As many values or more end the expansion of calls.
+  Node largestSize;
   bool hasNames = false, hasCarried = false;
 };
 
