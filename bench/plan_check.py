@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compares what is predicted with every measured step of docs/performance.md.
+"""Compares what is predicted with measured steps of docs/performance.md and
+docs/history.md.
 
     python bench/plan_check.py [--plot FILE.svg]
 
@@ -13,11 +14,11 @@ numbers are fitted to, one number each:
 - on each link between nodes, the rate that XLA's rings reach on it.
 
 Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
-they reach that of the gathers of 64 and 256 MiB in the page's table of
+they reach that of the gathers of 64 and 256 MiB in the pages' table of
 collectives, and on the link that is not shaped that of the rings. The latency of
 TCP is that of the same two gathers: what they would take without bytes. For what
 was measured with NCCL's longer messages, both are those of the all-reduces. What the
-page says of the links is shared by all ranks and both directions.
+pages say of the links is shared by all ranks and both directions.
 
 A prediction holds if it is within 15 % of the measurement. The order of two
 steps is wrong if they differ by 3 % or more, measured, and the prediction says
@@ -38,7 +39,7 @@ import lab
 from lab import bars, steps
 from lab.tables import Table
 
-PAGE = lab.ROOT / "docs" / "performance.md"
+PAGES = tuple(lab.ROOT / "docs" / name for name in ("performance.md", "history.md"))
 LIMIT = 0.15
 NVLINK = "NVLink only"
 #: Options of zpp-opt. All steps of these tables were measured before gradients were
@@ -50,7 +51,7 @@ PORTABLE, RUNTIME = {"target": "portable"}, {"target": "cuda"}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A table of the page; links are as its collectives were measured."""
+    """A table of the pages; links are as its collectives were measured."""
 
     heading: str
     #: The number of the table below the heading.
@@ -73,7 +74,7 @@ TABLES = [
         "secondary (hpZ)": OFF | {"secondary": "gpu"} | PORTABLE,
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | PORTABLE,
         "all (ZeRO++)": ALL | PORTABLE}),
-    Measured("Portable back end on GPUs", 2, 2, {
+    Measured("More NCCL channels", 0, 2, {
         "FSDP, exported and loaded": None, "all (ZeRO++)": ALL | PORTABLE}),
     Measured("The runtime under JAX on GPUs", 0, 2, {
         "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
@@ -85,10 +86,10 @@ TABLES = [
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | RUNTIME,
         "all (b), then": ALL | RUNTIME}),
     # The only hop was in i8 then, which is the first of two formats.
-    Measured("Two GPUs as two nodes of one", 0, 1, {
+    Measured("Two H200 as two nodes of one", 0, 1, {
         "FSDP, exported and loaded": None,
         "all (b)": ALL | {"gradients": "i8"} | RUNTIME}),
-    Measured("Two GPUs as two nodes of one", 1, 1, {
+    Measured("Two H200 as two nodes of one", 1, 1, {
         "FSDP": None,
         "weights i8, gradients i4 (0.77 M)":
             ALL | {"gradients": "i4"} | RUNTIME,
@@ -110,10 +111,10 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg")
-    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    parser.add_argument("--pages", type=pathlib.Path, nargs="+", default=PAGES)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(check(args.page.read_text(), Model(pathlib.Path(folder))))
+        rows = list(check(read_pages(args.pages), Model(pathlib.Path(folder))))
     table = Table(["table", "step", "link", "measured", "predicted", "error"])
     for row in rows:
         table.row([row["table"], row["step"], row["link"],
@@ -212,6 +213,11 @@ class Model:
             sys.exit(found.stderr[-2000:])
 
 
+def read_pages(pages=PAGES) -> str:
+    """The text of all pages, whose headings of tables differ."""
+    return "".join(page.read_text() for page in pages)
+
+
 def check(page: str, model: Model):
     """Yields a dict per measured step and link."""
     for table in TABLES:
@@ -273,8 +279,8 @@ def solve(function, guess: float, target: float) -> float:
 
 
 def measured_nvlink(page: str, per_node: int) -> float:
-    """FSDP on NVLink, as the page has it for this number of devices."""
-    heading = ("Two GPUs as two nodes of one" if per_node == 1
+    """FSDP on NVLink, as the pages have it for this number of devices."""
+    heading = ("Two H200 as two nodes of one" if per_node == 1
                else "The runtime under JAX on GPUs")
     name = "FSDP, exported and loaded"
     return read_table(page, heading, 0, {name: None})[name][NVLINK]
@@ -286,7 +292,7 @@ def read_gather(page: str) -> tuple[float, float]:
     match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms.*"
                       r"\| ([\d.]+) ms \|[^|]*\|[^|]*\|\n", page)
     if not match:
-        sys.exit(f"{PAGE.name}: expected all_gather i8 at 100 Gbit/s")
+        sys.exit("docs: expected all_gather i8 at 100 Gbit/s")
     return fit_link({64: float(match[1]), 256: float(match[2])},
                     sent=1 / 2 * (1 + 2 / 128))
 
@@ -295,10 +301,9 @@ def read_all_reduce(page: str) -> tuple[float, float]:
     """The same of the last all-reduces at 100 Gbit/s: each of 2 devices sends
     int4 codes and scales of half of the bf16 elements, and int8 back."""
     matches = re.findall(r"\| 100 Gbit/s \|[^|]*\| \**([\d.]+) ms\** \|[^|]*"
-                         r"\| \**([\d.]+) ms", page.split(
-                             "# All-reduces\n", 1)[-1])
+                         r"\| \**([\d.]+) ms", section(page, "All-reduces"))
     if not matches:
-        sys.exit(f"{PAGE.name}: expected all-reduces at 100 Gbit/s")
+        sys.exit("docs: expected all-reduces at 100 Gbit/s")
     first, second = map(float, matches[-1])
     scales = 2 / 128
     return fit_link({64: first, 128: second},
@@ -314,12 +319,16 @@ def fit_link(times: dict[int, float], sent: float) -> tuple[float, float]:
             max(first - small * per_mib, 0.0) * 1e3)
 
 
+def section(page: str, heading: str) -> str:
+    """The text below a heading, up to the next one."""
+    return re.split(r"^#+ ", page.partition(f"# {heading}\n")[2], maxsplit=1,
+                    flags=re.MULTILINE)[0]
+
+
 def read_table(page: str, heading: str, number: int, wanted: dict
                ) -> dict[str, dict[str, float]]:
     """Step -> link -> ms, of a table below a heading."""
-    section = re.split(r"^#+ ", page.split(f"# {heading}\n", 1)[1], maxsplit=1,
-                       flags=re.MULTILINE)[0]
-    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", section(page, heading), re.MULTILINE)
     lines = [[cell.strip(" *") for cell in line.strip("|\n").split("|")]
              for line in tables[number].splitlines()]
     header, found = lines[0], {}
@@ -331,7 +340,7 @@ def read_table(page: str, heading: str, number: int, wanted: dict
             if name in ("50 Gbit/s", "100 Gbit/s", "not shaped", NVLINK)
             and (match := re.match(r"([\d.]+) ms", cell))}
     if missing := [name for name in wanted if name not in found]:
-        sys.exit(f"{PAGE.name}: expected '{missing[0]}' below '{heading}'")
+        sys.exit(f"docs: expected '{missing[0]}' below '{heading}'")
     return found
 
 

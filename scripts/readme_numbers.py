@@ -74,10 +74,10 @@ def steps(page):
     runtime = table(page, below, "step", link, "peak memory")
     part = (milliseconds(row(runtime, "all (b)")[link])
             / milliseconds(row(runtime, "FSDP")[link]))
-    alone = table(page, "Each technique alone", "step", link)
-    portable = milliseconds(row(alone, "all, portable")[link])
-    two = table(page, "Two GPUs as two nodes of one", "loss after 11", link)
-    small = row(two, "weights i4:delta")[link]
+    portable = table(page, "Portable back end on GPUs", "step", link)
+    alone = milliseconds(row(portable, "all (ZeRO++)")[link])
+    two = table(page, "Two H100 as two nodes of one", "reported", link)
+    small = row(two, "0.52 M")[link]
     torch = table(page, "PyTorch on two H100", "step", f"0.88 B, {link}")
     fsdp2, delta = (milliseconds(row(torch, step)[f"0.88 B, {link}"])
                     for step in ("FSDP2", "FSDP2 + zpp, i4:delta"))
@@ -85,11 +85,11 @@ def steps(page):
         f"This is one step of a GPT of 0.88 B parameters on GPUs, with fused CUDA "
         f"kernels and NCCL beside XLA's compute. With links of {link} between the "
         f"nodes, ZeRO++ takes {100 * part:.0f} % of the time of JAX FSDP. As plain StableHLO, "
-        f"without any library of zpp, it takes {portable:.0f} ms. Where weights "
-        f"travel as int4 differences (0.52 M), two GPUs as two nodes take "
+        f"without any library of zpp, it takes {alone:.0f} ms. Where weights "
+        f"travel as int4 differences (0.52 M), two H100 as two nodes take "
         f"{milliseconds(small):.0f} ms for a step that takes FSDP "
-        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms; PyTorch's FSDP2, on two H100, "
-        f"takes {fsdp2:.0f} ms, and with zpp {delta:.0f}. Machines, commands and more "
+        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms; PyTorch's FSDP2 takes "
+        f"{fsdp2:.0f} ms there, and with zpp {delta:.0f}. Machines, commands and more "
         f"numbers are in [docs/performance.md](docs/performance.md).")
 
 
