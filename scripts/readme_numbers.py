@@ -76,7 +76,7 @@ def steps(page):
             / milliseconds(row(runtime, "FSDP")[link]))
     portable = table(page, "Portable back end on GPUs", "step", link)
     alone = milliseconds(row(portable, "all (ZeRO++)")[link])
-    two = table(page, "Two H100 as two nodes of one", "reported", link)
+    two = table(page, "Two GPUs as two nodes of one", "speed-up", link)
     small = row(two, "0.52 M")[link]
     torch = table(page, "PyTorch on two H100", "step", f"0.88 B, {link}")
     fsdp2, delta = (milliseconds(row(torch, step)[f"0.88 B, {link}"])
