@@ -26,6 +26,12 @@ static bool isContraction(Operation *op) {
   return op && (isProduct(op) || isLookup(op));
 }
 
+/// True for ops that may make a gradient: products, lookups and sums.
+static bool addsUp(Operation *op) {
+  return op &&
+         (isContraction(op) || isScatter(op) || isNamed(op, guest::kReduce));
+}
+
 const GradientProver::Search::Use *GradientProver::Search::findPartner(
     Node contracted, Node other, llvm::function_ref<bool(const Use &)> isEnough,
     bool &isOnly) {
@@ -268,8 +274,13 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
     return proof;
   };
   SmallVector<Node> path, mixing;
-  findWays(*operand, path, mixing);
+  bool isRounded = findWays(*operand, path, mixing);
   proof.followsAutodiff = isAfterAutodiff[*operand];
+  if (isRounded && llvm::none_of(mixing, [&](Node node) {
+        return addsUp(graph.getOp(node));
+      }))
+    return refute(
+        "the step has rounded its operand itself, or made signs of it");
   if (llvm::any_of(path, [&](Node node) { return multipliesProducts(node); }))
     return refute("its operand is a product of two contractions, element by "
                   "element");
@@ -336,9 +347,10 @@ BlockArgument GradientProver::Search::getOnlyInput(Value value) {
 // The interface
 //===----------------------------------------------------------------------===//
 
-GradientProver::GradientProver(ModuleOp module,
-                               llvm::function_ref<bool(BlockArgument)> isData)
-    : search(std::make_unique<Search>(module, isData)) {}
+GradientProver::GradientProver(
+    ModuleOp module, llvm::function_ref<bool(BlockArgument)> isData,
+    llvm::function_ref<bool(BlockArgument)> mayBeData)
+    : search(std::make_unique<Search>(module, isData, mayBeData)) {}
 
 GradientProver::~GradientProver() = default;
 

@@ -101,15 +101,52 @@ bool GradientProver::Search::dependsOnWeightLeaf(Node node) const {
   return false;
 }
 
+std::vector<char> GradientProver::Search::findContracted() const {
+  std::vector<char> found(graph.size());
+  auto passes = [&](const Edge &edge, Node target) {
+    Operation *op = graph.getOp(target);
+    return edge.isMoved && isDifferentiable(graph.getValue(target).getType()) &&
+           !(op && getGuestCollective(op));
+  };
+  // With another weight: norms and regularizers contract a weight with itself.
+  auto hasOther = [&](Node node, Node than) {
+    for (size_t word = 0; word < words; ++word)
+      if (leafBits[node * words + word] & weightLeaves[word] &
+          ~leafBits[than * words + word])
+        return true;
+    return false;
+  };
+  for (Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isProduct(op))
+      continue;
+    SmallVector<Node> operands = graph.getOperands(node);
+    for (int index : {0, 1})
+      if (operands[0] >= 0 && operands[1] >= 0 &&
+          hasOther(operands[1 - index], operands[index]))
+        found[operands[index]] = true;
+  }
+  for (bool isChanged = true; isChanged;) {
+    isChanged = false;
+    for (Node node = graph.size(); node-- > 0;)
+      for (const Edge &edge : graph.getSources(node))
+        if (found[node] && !found[edge.node] && passes(edge, node))
+          isChanged = found[edge.node] = true;
+  }
+  return found;
+}
+
 void GradientProver::Search::findWeights(
-    llvm::function_ref<bool(BlockArgument)> isData) {
+    llvm::function_ref<bool(BlockArgument)> isData,
+    llvm::function_ref<bool(BlockArgument)> mayBeData) {
+  std::vector<char> isContracted = findContracted();
   hasData.assign(graph.size(), false);
   isBatch.assign(graph.size(), false);
   isHeld.assign(graph.size(), false);
   for (Node leaf : graph.getLeaves()) {
     auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
-    hasData[leaf] =
-        !input || !isDifferentiable(input.getType()) || isData(input);
+    hasData[leaf] = !input || !isDifferentiable(input.getType()) ||
+                    isData(input) || (isContracted[leaf] && mayBeData(input));
     isBatch[leaf] = input && hasData[leaf] && getCount(input.getType()) > 1;
     isHeld[leaf] = !hasData[leaf] && getCount(input.getType()) != 1;
   }
@@ -329,8 +366,9 @@ bool GradientProver::Search::visitAncestors(
   return false;
 }
 
-void GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
+bool GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
                                       SmallVectorImpl<Node> &mixing) const {
+  bool isRounded = false;
   llvm::DenseSet<Node> seen{operand};
   SmallVector<Node> pending{operand};
   while (!pending.empty()) {
@@ -344,10 +382,13 @@ void GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
         continue;
       if (!edge.isMoved)
         isMixed = true;
+      else if (!edge.isDifferentiable)
+        isRounded = true;
       else if (seen.insert(edge.node).second)
         pending.push_back(edge.node);
     }
     if (isMixed)
       mixing.push_back(node);
   }
+  return isRounded;
 }

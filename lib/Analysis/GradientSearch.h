@@ -42,10 +42,11 @@ public:
   using Edge = ValueGraph::Edge;
 
   Search(mlir::ModuleOp module,
-         llvm::function_ref<bool(mlir::BlockArgument)> isData)
+         llvm::function_ref<bool(mlir::BlockArgument)> isData,
+         llvm::function_ref<bool(mlir::BlockArgument)> mayBeData)
       : graph(module) {
     findLeaves();
-    findWeights(isData);
+    findWeights(isData, mayBeData);
     findUses();
     findAutodiff();
   }
@@ -98,7 +99,11 @@ private:
   };
 
   void findLeaves();
-  void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData);
+  void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData,
+                   llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
+  /// The values that are moved into products with other weights, without
+  /// collectives on the way.
+  std::vector<char> findContracted() const;
   void findUses();
   void findAutodiff();
   /// True if autodiff has transposed the op of `node`. XLA shares constants, so
@@ -123,8 +128,9 @@ private:
   bool visitAncestors(Node from, Node first,
                       llvm::function_ref<bool(Node)> visit) const;
   /// The nodes that an element of `operand` is moved from, and those among
-  /// them where elements are mixed.
-  void findWays(Node operand, llvm::SmallVectorImpl<Node> &path,
+  /// them where elements are mixed. Returns true if one is a sign or rounded:
+  /// no way leads further back from there.
+  bool findWays(Node operand, llvm::SmallVectorImpl<Node> &path,
                 llvm::SmallVectorImpl<Node> &mixing) const;
 
   /// A use that has contracted what `contracted` is, and from which `other`

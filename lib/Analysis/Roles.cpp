@@ -175,7 +175,11 @@ Objection RoleFinder::checkAxes(const StepCollective &collective,
 GradientProver &RoleFinder::getProver() {
   if (!prover)
     prover = std::make_unique<GradientProver>(
-        module, [&](BlockArgument input) { return isData(input); });
+        module, [&](BlockArgument input) { return isData(input); },
+        [&](BlockArgument input) {
+          return splitInputs.contains(input) && gathered.contains(input) &&
+                 !declared.weights.contains(input) && !flow.isReturned(input);
+        });
   return *prover;
 }
 

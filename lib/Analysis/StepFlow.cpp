@@ -9,6 +9,7 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Names.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <functional>
@@ -175,6 +176,19 @@ StepFlow::StepFlow(ModuleOp module,
   auto isNotCarried = [](Kind kind) { return kind != Kind::Carried; };
   graph->mark(fromWeight, /*forward=*/true, isNotCarried);
   graph->mark(fromOther, /*forward=*/true, isNotCarried);
+
+  // The cotangents of a layer, by contrast, follow from those of the layer
+  // behind it, which the iteration before has made.
+  std::vector<char> ofDevice(graph->size()), held(graph->size());
+  for (int64_t number : otherSources)
+    ofDevice[number] = getNumElements(graph->getValue(number).getType()) != 1;
+  for (BlockArgument input : inputs)
+    held[graph->getNumber(input)] = fromWeight[graph->getNumber(input)];
+  graph->mark(held, /*forward=*/true,
+              [](Kind kind) { return kind != Kind::Computed; });
+  graph->passActivations(std::move(ofDevice), [&](int64_t value) {
+    return held[value] && reached[value] >= 0;
+  });
 }
 
 std::string StepFlow::StepResult::describe() const {
@@ -235,25 +249,45 @@ static std::vector<char> markValues(const GraphT &graph,
 
 /// Marks the values computed from, or (not `forward`) computing, `values`: over
 /// what holds their elements, one Computed edge, and then any but Carried ones.
+/// No way leads on from `stops`, if there are any.
 template <typename GraphT>
 static std::vector<char> markComputed(const GraphT &graph,
-                                      ArrayRef<Value> values, bool forward) {
+                                      ArrayRef<Value> values, bool forward,
+                                      std::vector<char> stops = {}) {
   using Kind = typename GraphT::Kind;
+  auto isStop = [&](size_t value) { return !stops.empty() && stops[value]; };
   std::vector<char> moved = markValues(graph, values);
-  graph.mark(moved, forward, GraphT::isMoved);
+  graph.mark(moved, forward, GraphT::isMoved, isStop);
   std::vector<char> found(graph.size());
   for (size_t value = 0; value < moved.size(); ++value)
-    if (moved[value])
+    if (moved[value] && !isStop(value))
       graph.forEachNeighbor(value, forward, [&](int64_t next, Kind kind) {
         if (kind == Kind::Computed)
           found[next] = true;
       });
-  graph.mark(found, forward, [](Kind kind) { return kind != Kind::Carried; });
+  graph.mark(
+      found, forward, [](Kind kind) { return kind != Kind::Carried; }, isStop);
   return found;
 }
 
 StepFlow::ValueSet StepFlow::getAncestors(ArrayRef<Value> values) const {
   return getSet(markComputed(*graph, values, /*forward=*/false));
+}
+
+StepFlow::ValueSet
+StepFlow::getAncestorsBeside(ArrayRef<Value> values,
+                             const ValueSet &ancestors) const {
+  std::vector<char> stops(graph->size());
+  for (BlockArgument weight : getInputsIn(ancestors))
+    stops[graph->getNumber(weight)] = true;
+  graph->mark(stops, /*forward=*/true,
+              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
+  for (size_t value = 0; value < stops.size(); ++value)
+    if (Operation *op = graph->getValue(value).getDefiningOp())
+      stops[value] |= getGuestCollective(op) == CollectiveKind::AllReduce ||
+                      getGuestCollective(op) == CollectiveKind::ReduceScatter;
+  return getSet(
+      markComputed(*graph, values, /*forward=*/false, std::move(stops)));
 }
 
 StepFlow::ValueSet StepFlow::getDescendants(ArrayRef<Value> values) const {

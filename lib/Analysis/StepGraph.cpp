@@ -124,6 +124,15 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
       edge.kind = Kind::Computed;
 }
 
+void StepFlow::Graph::passActivations(
+    std::vector<char> data, llvm::function_ref<bool(int64_t)> isState) {
+  spreadData(data);
+  for (Edge &edge : edges)
+    if (edge.kind == Kind::Carried && data[edge.target] &&
+        !isState(edge.target))
+      edge.kind = Kind::Moved;
+}
+
 void StepFlow::Graph::addCall(func::CallOp call) {
   func::FuncOp callee = getCallee(call);
   // Nothing is known about a function without a body.

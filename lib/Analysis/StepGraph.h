@@ -75,20 +75,26 @@ public:
   }
 
   /// Marks in `found` all values that can be reached from marked ones by edges
-  /// of the kinds that `follows` accepts.
-  void mark(std::vector<char> &found, bool forward,
-            llvm::function_ref<bool(Kind)> follows) const {
+  /// of the kinds that `follows` accepts. No way leads on from what `isStop`
+  /// accepts.
+  void mark(
+      std::vector<char> &found, bool forward,
+      llvm::function_ref<bool(Kind)> follows,
+      llvm::function_ref<bool(size_t)> isStop = [](size_t) {
+        return false;
+      }) const {
     llvm::SmallVector<int64_t> worklist;
     for (size_t value = 0; value < found.size(); ++value)
-      if (found[value])
+      if (found[value] && !isStop(value))
         worklist.push_back(value);
     while (!worklist.empty())
       forEachNeighbor(worklist.pop_back_val(), forward,
                       [&](int64_t neighbor, Kind kind) {
-                        if (follows(kind) && !found[neighbor]) {
-                          found[neighbor] = true;
+                        if (!follows(kind) || found[neighbor])
+                          return;
+                        found[neighbor] = true;
+                        if (!isStop(neighbor))
                           worklist.push_back(neighbor);
-                        }
                       });
   }
 
@@ -96,6 +102,12 @@ public:
   /// depend on `data`, which is marked by value, unless a sum or a gather over
   /// devices makes them the same everywhere.
   void cutActivations(std::vector<char> data);
+
+  /// Makes what loops carry Moved where it is activations or their cotangents,
+  /// and no state: it follows from `data`, likewise, and `isState` is false for
+  /// it.
+  void passActivations(std::vector<char> data,
+                       llvm::function_ref<bool(int64_t)> isState);
 
   /// Results that are not constant but depend on something other than operands:
   /// for instance, random numbers.

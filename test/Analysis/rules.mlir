@@ -1031,6 +1031,70 @@ func.func @r9_partner_not_kernel(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: t
 
 // -----
 
+// The sign of something else may scale a gradient.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_scaled(
+func.func @r9_partner_scaled(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %signs = "stablehlo.sign"(%tokens) : (tensor<16x32xf32>) -> tensor<32x8xf32>
+  %scaled = "stablehlo.multiply"(%g, %signs) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%scaled) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Devices that vote with signs of gradients, and a step that rounds them itself.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r9_partner_not_rounded(
+func.func @r9_partner_not_rounded(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32> loc("jit(step)/transpose(jvp())/dot_general")
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
+  %own = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %signs = "stablehlo.sign"(%g) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums a statistic, not a gradient: the step has rounded its operand itself, or made signs of it; if it is a gradient, name its weight in gradients-of (R9)}}
+  %votes = "stablehlo.reduce_scatter"(%signs) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %scale = "stablehlo.constant"() <{value = dense<0.5> : tensor<32x8xf32>}> : () -> tensor<32x8xf32>
+  %codes = "stablehlo.round_nearest_even"(%g) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+  %decoded = "stablehlo.multiply"(%codes, %scale) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{the step has rounded its operand itself, or made signs of it}}
+  %mine = "stablehlo.reduce_scatter"(%decoded) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %once = "stablehlo.subtract"(%w, %votes) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %twice = "stablehlo.subtract"(%once, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%twice, %own) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
 // R10, name: autodiff has made it. The derivative of the loss is a sign, so it has no
 // partner.
 
@@ -1208,6 +1272,68 @@ func.func @r11_goal_not(%w: tensor<32x8xf32>, %m: tensor<16x8xf32>, %x: tensor<1
 
 // -----
 
+// A weight is updated with its last gradient, and this one is kept for the next
+// step.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r11_goal_delayed(
+func.func @r11_goal_delayed(%w: tensor<4x8xf32>, %m: tensor<4x8xf32>, %x: tensor<16x32xi32>, %t: tensor<16x8xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %target = "stablehlo.convert"(%t) : (tensor<16x8xi32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %m) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %half = "stablehlo.add"(%m, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %half : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// What a layer reads, contracted with what comes from a later use of its weight. No
+// weight is updated with this, but with the gradient.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r11_goal_not_beside(
+func.func @r11_goal_not_beside(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %h = "stablehlo.tanh"(%y) : (tensor<16x8xf32>) -> tensor<16x8xf32>
+  %u = "stablehlo.dot"(%h, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %v = "stablehlo.dot"(%u, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %v) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %z = "stablehlo.dot"(%y, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %q = "stablehlo.dot"(%z, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %p = "stablehlo.dot"(%tokens, %q) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{it sums no gradient: weights are updated with another sum of what their products read, and none is with it; gradients-of names gradients (R11)}}
+  %seen = "stablehlo.reduce_scatter"(%p) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %more = "stablehlo.add"(%s, %seen) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new, %more : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
 // R12, divisor: a sum that divides and is added, too.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
@@ -1316,6 +1442,141 @@ func.func @r13_activations_not(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> te
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// A loop that updates a weight carries it to the next gradient.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r13_activations_carried(
+func.func @r13_activations_carried(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %first = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %r:2 = "stablehlo.while"(%first, %w) ({
+  ^bb0(%i: tensor<i32>, %v: tensor<4x8xf32>):
+    %end = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+    %go = "stablehlo.compare"(%i, %end) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%go) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %v: tensor<4x8xf32>):
+    // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+    %whole = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+    %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+    %g = "stablehlo.dot"(%tokens, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+    %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+    %new = "stablehlo.subtract"(%v, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %new) : (tensor<i32>, tensor<4x8xf32>) -> ()
+  }) : (tensor<i32>, tensor<4x8xf32>) -> (tensor<i32>, tensor<4x8xf32>)
+  return %r#1 : tensor<4x8xf32>
+}
+
+// -----
+
+// A loop over layers carries the cotangents to which the sum of others belongs, as
+// in the backward pass of a batch normalization over devices.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r13_activations_not_carried(
+func.func @r13_activations_not_carried(%w: tensor<4x8xf32>, %m: tensor<1xf32>, %x: tensor<16x32xi32>) -> tensor<4x8xf32> {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  // expected-remark@+1 {{step input 1 seems to be data}}
+  %mean = "stablehlo.all_gather"(%m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1xf32>) -> tensor<8xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %means = "stablehlo.broadcast_in_dim"(%mean) <{broadcast_dimensions = array<i64: 1>}> : (tensor<8xf32>) -> tensor<16x8xf32>
+  %last = "stablehlo.subtract"(%y, %means) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %first = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4x8xf32>}> : () -> tensor<4x8xf32>
+  %r:3 = "stablehlo.while"(%first, %last, %zeros) ({
+  ^bb0(%i: tensor<i32>, %c: tensor<16x8xf32>, %sum: tensor<4x8xf32>):
+    %end = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+    %go = "stablehlo.compare"(%i, %end) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%go) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %c: tensor<16x8xf32>, %sum: tensor<4x8xf32>):
+    %g = "stablehlo.dot"(%tokens, %c) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32> loc("jit(step)/transpose(jvp())/dot_general")
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
+    %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+    %s = "stablehlo.reduce"(%c, %zero) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<16x8xf32>, tensor<f32>) -> tensor<8xf32> loc("jit(step)/transpose(jvp())/reduce_sum")
+    // expected-remark@+1 {{a gradient is computed from its result: it sums activations (R13)}}
+    %all = "stablehlo.all_reduce"(%s) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    }) : (tensor<8xf32>) -> tensor<8xf32>
+    %rows = "stablehlo.broadcast_in_dim"(%all) <{broadcast_dimensions = array<i64: 1>}> : (tensor<8xf32>) -> tensor<16x8xf32>
+    %scaled = "stablehlo.multiply"(%rows, %y) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+    %back = "stablehlo.dot"(%c, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+    %before = "stablehlo.add"(%back, %scaled) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+    %more = "stablehlo.add"(%sum, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %before, %more) : (tensor<i32>, tensor<16x8xf32>, tensor<4x8xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x8xf32>, tensor<4x8xf32>) -> (tensor<i32>, tensor<16x8xf32>, tensor<4x8xf32>)
+  %new = "stablehlo.subtract"(%w, %r#2) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// The gradient of a gain that the backward pass goes on with.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r13_activations_not_updating(
+func.func @r13_activations_not_updating(%w: tensor<4x16xf32>, %p: tensor<2xf32>, %x: tensor<16x32xi32>, %at: tensor<i32>) -> (tensor<4x16xf32>, tensor<2xf32>) {
+  %tokens = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x16xf32>) -> tensor<32x16xf32>
+  // expected-remark@+1 {{it gathers a statistic: the step updates it with something else than gradients}}
+  %gain = "stablehlo.all_gather"(%p) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2xf32>) -> tensor<16xf32>
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x16xf32>) -> tensor<16x16xf32>
+  %gains = "stablehlo.broadcast_in_dim"(%gain) <{broadcast_dimensions = array<i64: 1>}> : (tensor<16xf32>) -> tensor<16x16xf32>
+  %c = "stablehlo.multiply"(%y, %gains) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %part = "stablehlo.multiply"(%c, %y) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %s = "stablehlo.reduce"(%part, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<16x16xf32>, tensor<f32>) -> tensor<16xf32> loc("jit(step)/transpose(jvp())/reduce_sum")
+  // expected-remark@+1 {{a gradient is computed from its result: it sums activations (R13)}}
+  %all = "stablehlo.all_reduce"(%s) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<16xf32>) -> tensor<16xf32>
+  %rows = "stablehlo.broadcast_in_dim"(%all) <{broadcast_dimensions = array<i64: 1>}> : (tensor<16xf32>) -> tensor<16x16xf32>
+  %scaled = "stablehlo.multiply"(%rows, %y) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %back = "stablehlo.subtract"(%c, %scaled) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %g = "stablehlo.dot"(%tokens, %back) : (tensor<16x32xf32>, tensor<16x16xf32>) -> tensor<32x16xf32> loc("jit(step)/transpose(jvp())/dot_general")
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x16xf32>) -> tensor<4x16xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+  %own = "stablehlo.dynamic_slice"(%all, %at) <{slice_sizes = array<i64: 2>}> : (tensor<16xf32>, tensor<i32>) -> tensor<2xf32>
+  %moved = "stablehlo.subtract"(%p, %own) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  return %new, %moved : tensor<4x16xf32>, tensor<2xf32>
 }
 
 // -----

@@ -81,9 +81,11 @@ struct GatheredValue {
 class GradientProver {
 public:
   /// `isData` is true for inputs of the step of which devices have different
-  /// parts.
+  /// parts; `mayBeData` for those that are data if a device computes products
+  /// with its own part, and parts of a weight otherwise.
   GradientProver(mlir::ModuleOp module,
-                 llvm::function_ref<bool(mlir::BlockArgument)> isData);
+                 llvm::function_ref<bool(mlir::BlockArgument)> isData,
+                 llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
   ~GradientProver();
 
   /// True if any op of the module has a name that autodiff gave it.

@@ -18,7 +18,10 @@
 //             it is a divisor
 //   Computed  the result mixes elements of the operand: products, convolutions,
 //             reductions, lookups, broadcasts
-//   Carried   like Moved, from one iteration of a loop to the next
+//   Carried   like Moved, from one iteration of a loop to the next. What
+//   differs
+//             between devices and is no state, such as activations and their
+//             cotangents, is Moved instead
 //
 //===----------------------------------------------------------------------===//
 
@@ -87,6 +90,12 @@ public:
   /// The values from which others are computed: by at least one Computed edge
   /// and no Carried edge.
   ValueSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
+
+  /// Those of `ancestors`, the ancestors of `values`, which others are computed
+  /// from in another way, too, than through a weight that the step has moved,
+  /// or through another sum over devices.
+  ValueSet getAncestorsBeside(llvm::ArrayRef<mlir::Value> values,
+                              const ValueSet &ancestors) const;
 
   /// The values that are computed from others, likewise.
   ValueSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;

@@ -78,6 +78,7 @@ private:
 
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);
+  bool isProven(const StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
   void findLayerWeights(llvm::ArrayRef<const Candidate *> asked,
                         llvm::DenseMap<int64_t, Slice> &slices);
@@ -89,6 +90,8 @@ private:
   /// True if a weight must be updated with `sum`: what is known of it holds for
   /// some statistics too.
   bool needsUpdate(const StepCollective &sum) const;
+  bool isBesideGradient(const StepCollective &sum, Sums sums,
+                        const StepFlow::Updates &updates);
   bool isGradient(const StepCollective &sum) const {
     return sum.reason.empty();
   }
@@ -112,6 +115,8 @@ private:
   StepFlow flow;
   std::unique_ptr<GradientProver> prover;
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
+  /// Operands of sums of gradients that hold state, too.
+  llvm::SmallVector<mlir::Value> operandsWithState;
   /// Sums without a proof, and what each lacks.
   llvm::SmallVector<std::pair<StepCollective *, Objection>> unproven;
   /// True if each gradient updates a weight that the step returns.

@@ -100,6 +100,14 @@ Objection RoleFinder::checkProof(StepCollective &sum) {
   return objection;
 }
 
+/// True if `sum` is that of a gradient, whatever it is made of besides.
+bool RoleFinder::isProven(const StepCollective &sum) {
+  using Kind = GradientProof::Kind;
+  Kind kind = getProver().prove(sum.op).kind;
+  return kind == Kind::Name ||
+         (kind == Kind::Partner && !getProver().hasNames());
+}
+
 /// The sums that may sum gradients. The others get their reasons.
 SmallVector<StepCollective *> RoleFinder::getSums() {
   SmallVector<StepCollective *> sums;
@@ -111,6 +119,8 @@ SmallVector<StepCollective *> RoleFinder::getSums() {
     object(collective, checkSum(collective));
     if (isGradient(collective))
       sums.push_back(&collective);
+    else if (collective.rule == Rule::State && isProven(collective))
+      operandsWithState.push_back(collective.op->getOperand(0));
   }
   // Those without a proof get their reasons last: where a sum goes may say
   // more.
@@ -147,6 +157,32 @@ bool RoleFinder::mirrorsGather(const StepCollective &sum,
     return false;
   return llvm::any_of(getKeys(sum),
                       [&](int64_t key) { return gatherKeys.contains(key); });
+}
+
+/// True if weights are updated with another of `sums` that is a gradient of the
+/// same weight as `sum`, and none is with `sum`. Without names, a product of
+/// what a layer reads and what later ones make of it has a partner as well.
+bool RoleFinder::isBesideGradient(const StepCollective &sum, Sums sums,
+                                  const StepFlow::Updates &updates) {
+  auto getWeights = [&](const StepCollective &of) -> ArrayRef<Value> {
+    auto proof = proofs.find(&of);
+    return proof == proofs.end() ? ArrayRef<Value>() : proof->second.weights;
+  };
+  auto proof = proofs.find(&sum);
+  auto updatesAny = [&](const StepCollective &of) {
+    return updates.contributing.contains(of.op->getResult(0));
+  };
+  ArrayRef<Value> own = getWeights(sum);
+  return !getProver().hasNames() && proof != proofs.end() &&
+         proof->second.kind == GradientProof::Kind::Partner &&
+         updates.hasUpdates && !updatesAny(sum) &&
+         llvm::any_of(sums, [&](StepCollective *other) {
+           return updatesAny(*other) &&
+                  (own.empty() ||
+                   llvm::any_of(getWeights(*other), [&](Value weight) {
+                     return llvm::is_contained(own, weight);
+                   }));
+         });
 }
 
 /// R14: what two sums differ by, or a sum and an earlier one, has the errors of
@@ -227,7 +263,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
   };
   auto updatesWeight = [&](StepCollective *sum) {
     Value result = sum->op->getResult(0);
-    if (divides(sum))
+    if (divides(sum) || isBesideGradient(*sum, sums, updates))
       return false;
     if (needsUpdate(*sum) && updates.hasUpdates)
       return updates.moved.contains(result);
@@ -252,6 +288,12 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     if (!reached)
       return {Rule::Goal, "it mirrors no weight gather, and no result of the "
                           "step is made of it element by element"};
+    if (isBesideGradient(*sum, sums, updates))
+      return {
+          Rule::Goal,
+          "it sums no gradient: weights are updated with another sum of what "
+          "their products read, and none is with it; gradients-of names "
+          "gradients"};
     bool isKept = updates.hasUpdates ? updates.accumulated.contains(result) &&
                                            updates.contributing.contains(result)
                                      : updates.accumulated.contains(result) ||
@@ -273,14 +315,25 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
   keepDifferences(chosen);
 
   StepFlow::ValueSet ancestors = flow.getAncestors(getOperands(chosen));
+  // Also where the gradient itself stays as it is.
+  SmallVector<Value> operands = getOperands(chosen);
+  llvm::append_range(operands, operandsWithState);
+  for (StepCollective *sum : sums)
+    if (auto proof = proofs.find(sum);
+        proof != proofs.end() &&
+        proof->second.kind == GradientProof::Kind::Name)
+      operands.push_back(sum->op->getOperand(0));
+  StepFlow::ValueSet used = flow.getAncestors(operands);
+  StepFlow::ValueSet beside = flow.getAncestorsBeside(operands, used);
   for (StepCollective *sum : chosen) {
     // Where a gradient is computed from an updated weight, it is computed
     // from the gradient of that.
     Value result = sum->op->getResult(0);
     if (!sum->reason.empty())
       continue;
-    if (ancestors.contains(result) &&
-        !(mirrors.contains(sum) && updates.moved.contains(result))) {
+    if (used.contains(result) &&
+        !(mirrors.contains(sum) && updates.moved.contains(result) &&
+          !beside.contains(result))) {
       object(*sum, {Rule::Activations, kSumsActivations.str()});
       continue;
     }
