@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec
 sys.path.append(str(conftest.ROOT / "bench"))
 
 import simulated_formats
+from simulated_formats import BLOCK
 
 AXES = training.AXES
 NODES, GPUS = 2, 4
@@ -85,14 +86,18 @@ class Partitioned:
 
 
 def _sent(values, form):
-    return simulated_formats.rounded(values, form)
+    filled = jnp.pad(values.reshape(-1), (0, -values.size % BLOCK))
+    return simulated_formats.rounded(filled, form)[:values.size].reshape(
+        values.shape)
 
 
 @jax.custom_vjp
 def _rounded_weight(shard, of_weights, of_gradients):
     """A weight as int8 brings it, where `of_weights`, with a gradient that is
     summed in int8 within a node and in int4 over nodes, where `of_gradients`."""
-    return Manual().gather(jnp.where(of_weights, _sent(shard, "i8"), shard))
+    # Biases and gains are too small to shrink.
+    is_sent = jnp.logical_and(of_weights, shard.ndim > 1)
+    return Manual().gather(jnp.where(is_sent, _sent(shard, "i8"), shard))
 
 
 def _turned(values, function):
@@ -104,10 +109,13 @@ def _turned(values, function):
 
 
 def _rounded_sum(gradient):
-    slices = _turned(gradient.reshape(NODES, GPUS, -1), blockquant.rotate)
+    slices = gradient.reshape(NODES, GPUS, -1)
+    size = slices.shape[2]
+    slices = _turned(jnp.pad(slices, ((0, 0), (0, 0), (0, -size % BLOCK))),
+                     blockquant.rotate)
     within = jax.lax.psum_scatter(_sent(slices, "i8"), "gpu", scatter_dimension=1)
     over = jax.lax.psum_scatter(_sent(within, "i4"), "node")
-    return _turned(over, blockquant.rotate_back).reshape(
+    return _turned(over, blockquant.rotate_back)[..., :size].reshape(
         len(gradient) // DEVICES, *gradient.shape[1:])
 
 

@@ -19,6 +19,7 @@ one of `--train` is trained.
 import argparse
 import collections
 import dataclasses
+import functools
 import math
 import random
 import sys
@@ -31,13 +32,13 @@ import conftest  # noqa: F401  (devices and folders)
 import jax
 import jax.numpy as jnp
 import numpy as np
+import program_methods as methods
 import program_parts as parts
 import training
 import zpp
 from jax.sharding import NamedSharding, PartitionSpec
+from program_methods import ROWS
 from program_parts import AXES, SHARDED, WHOLE, WIDTH
-
-ROWS = 8 * WIDTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +72,19 @@ WORDS = {"checkpoint": 0.4, "clip": 0.2, "clamp": 0.1, "scaled": 0.15,
          "sharpness": 0.1, "curvature": 0.1, "noise": 0.1, "codes-first": 0.5}
 
 
+#: Layers and optimizers, with the shapes of their weights and of their state.
+LAYERS = parts.LAYERS | methods.LAYERS
+OPTIMIZERS = parts.OPTIMIZERS | methods.OPTIMIZERS
+
+
 def choose(seed: int) -> Choices:
     draw = random.Random(seed)
-    layers = draw.choices(list(parts.LAYERS), k=draw.choice((1, 1, 2)))
+    # One of ten has what was added later: so seeds keep their programs.
+    kinds, losses, optimizers = (
+        [*methods.LAYERS, *parts.LAYERS], [*methods.LOSSES, *parts.LOSSES],
+        [*methods.OPTIMIZERS, *parts.OPTIMIZERS]) if seed % 10 == 7 else (
+            [*parts.LAYERS], [*parts.LOSSES], [*parts.OPTIMIZERS])
+    layers = draw.choices(kinds, k=draw.choice((1, 1, 2)))
     words = {word for word, chance in WORDS.items() if draw.random() < chance}
     # Weights are adapted to a task first; the derivative of that may count.
     if draw.random() < 0.2:
@@ -83,8 +94,8 @@ def choose(seed: int) -> Choices:
     return Choices(
         layers=tuple(layers),
         repeats=tuple(draw.choice((0, 0, 0, 0, 2)) for _ in layers),
-        loss=draw.choice(parts.LOSSES),
-        optimizer=draw.choice(list(parts.OPTIMIZERS)),
+        loss=draw.choice(losses),
+        optimizer=draw.choice(optimizers),
         statistics=tuple(draw.choices(parts.STATISTICS, k=draw.randint(0, 2))),
         assigns=(draw.choice(parts.ASSIGNMENTS),) * (draw.random() < 0.3),
         derive=draw.choice(parts.DERIVATIVES),
@@ -106,12 +117,12 @@ def init(choices: Choices, seed: int) -> dict[str, Any]:
     def stacked(shape, repeats):
         return (repeats, *shape) if repeats else shape
 
-    kinds = [(parts.LAYERS[layer], repeats) for layer, repeats in zip(
+    kinds = [(LAYERS[layer], repeats) for layer, repeats in zip(
         choices.layers, choices.repeats, strict=True)]
     weights = [{name: matrix(*stacked(shape, repeats))
                 for name, shape in shapes.items()} for shapes, repeats in kinds]
     moments = [{name: tuple(np.zeros(stacked(each, repeats), np.float32)
-                            for each in parts.OPTIMIZERS[choices.optimizer](shape))
+                            for each in OPTIMIZERS[choices.optimizer](shape))
                 for name, shape in shapes.items()} for shapes, repeats in kinds]
     distance = np.abs(np.subtract.outer(np.arange(WIDTH), np.arange(WIDTH)))
     words = choices.words
@@ -342,25 +353,34 @@ def step_of(choices: Choices, world):
 
 
 class Program:
-    """The program of a seed, with its state."""
+    """The step that `step_of` makes in each world, and its state."""
 
-    def __init__(self, seed: int):
-        self.choices = choices = choose(seed)
-        state = init(choices, seed)
-        self.specs = specs_of(choices, state)
+    def __init__(self, step_of: Callable, state, specs, is_jitted: bool = False,
+                 is_told_without_names: bool = True):
+        self.step_of, self.specs, self.is_jitted = step_of, specs, is_jitted
+        self.is_told_without_names = is_told_without_names
         self.shardings = jax.tree.map(
-            lambda spec: NamedSharding(training.MESH, spec), self.specs)
+            lambda spec: NamedSharding(training.MESH, spec), specs)
         self.state = jax.device_put(state, self.shardings)
-        self.step = self.partitioned() if choices.is_jitted else self.manual()
+        self.step = self.partitioned() if is_jitted else self.manual()
+
+    @classmethod
+    def of_seed(cls, seed: int):
+        choices = choose(seed)
+        state = init(choices, seed)
+        return cls(functools.partial(step_of, choices), state,
+                   specs_of(choices, state), choices.is_jitted,
+                   not (parts.LIKE_GRADIENTS & {*choices.statistics}
+                        or parts.MIXING & choices.words))
 
     def manual(self):
         return jax.shard_map(
-            step_of(self.choices, parts.Manual()), mesh=training.MESH,
+            self.step_of(parts.Manual()), mesh=training.MESH,
             in_specs=(self.specs, SHARDED), out_specs=(self.specs, WHOLE),
             check_vma=False)
 
     def partitioned(self):
-        step = step_of(self.choices, parts.Partitioned())
+        step = self.step_of(parts.Partitioned())
 
         def placed(state, batch):
             batch = jax.lax.with_sharding_constraint(
@@ -373,7 +393,7 @@ class Program:
     def rounded(self):
         """A step (state, batch, whether weights and gradients are rounded)."""
         def step(state, batch, of_weights, of_gradients):
-            return step_of(self.choices, parts.Rounded(of_weights, of_gradients))(
+            return self.step_of(parts.Rounded(of_weights, of_gradients))(
                 state, batch)
 
         return jax.shard_map(
@@ -424,8 +444,7 @@ def roles(program: Program, seed: int) -> Outcome:
     lines = parts.lines_of_weights()
     outcome = Outcome([])
     forms = {"with": text}
-    if not (parts.LIKE_GRADIENTS & {*program.choices.statistics}
-            or parts.MIXING & program.choices.words):
+    if program.is_told_without_names:
         forms["without"] = text.replace("jvp(", "(").replace("transpose(", "(")
     for form, module in forms.items():
         collectives = zpp.rewrite(module, mesh=training.NODES, target="portable",
@@ -458,7 +477,7 @@ def named(tree) -> list[tuple[str, np.ndarray]]:
 
 def trained(program: Program, seed: int) -> Outcome:
     """Trains two steps, the second one from the state of the program as written."""
-    is_jitted = program.choices.is_jitted
+    is_jitted = program.is_jitted
     options = training.FUSED if is_jitted else training.FAST
     plain = jax.jit(program.step, compiler_options=options)
     batches = [batch_of(seed, step) for step in range(2)]
@@ -522,12 +541,15 @@ def trained(program: Program, seed: int) -> Outcome:
     return outcome
 
 
-def differences(seed: int, trains: bool = True) -> Outcome:
-    program = Program(seed)
+def compared(program: Program, seed: int, trains: bool) -> Outcome:
     with warnings.catch_warnings():
         # That collectives are left alone, or have no secondary partition.
         warnings.simplefilter("ignore")
         return (trained if trains else roles)(program, seed)
+
+
+def differences(seed: int, trains: bool = True) -> Outcome:
+    return compared(Program.of_seed(seed), seed, trains)
 
 
 def main():
