@@ -1322,7 +1322,7 @@ func.func @r11_goal_not_beside(%w: tensor<4x8xf32>, %s: tensor<4x8xf32>, %x: ten
   %z = "stablehlo.dot"(%y, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %q = "stablehlo.dot"(%z, %whole) : (tensor<16x8xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   %p = "stablehlo.dot"(%tokens, %q) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
-  // expected-remark@+1 {{it sums no gradient: weights are updated with another sum of what their products read, and none is with it; gradients-of names gradients (R11)}}
+  // expected-remark@+1 {{it sums no gradient: weights are updated with other sums, and none is with it; gradients-of names gradients (R11)}}
   %seen = "stablehlo.reduce_scatter"(%p) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>

@@ -555,10 +555,8 @@ def attended(hidden, batch):
 STATISTICS = (covariance, classes, correlation, hebbian, largest,
               probabilities, third_moments, attended)
 
-#: Those that may be the derivative of some loss: what the batch tells alone,
-#: contracted with what layers have made of it. Only the names of autodiff tell.
-LIKE_GRADIENTS = {classes, correlation, hebbian, third_moments}
-#: Words for steps that adapt weights first, where all follows from all: there, too.
+#: Words for steps that adapt weights first, where all follows from all: only the
+#: names of autodiff tell statistics from gradients.
 MIXING = {"adapts-first", "adapts-second", "sharpness"}
 
 # Assignments to a codebook: functions (logits, world). -------------------------

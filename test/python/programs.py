@@ -370,8 +370,7 @@ class Program:
         state = init(choices, seed)
         return cls(functools.partial(step_of, choices), state,
                    specs_of(choices, state), choices.is_jitted,
-                   not (parts.LIKE_GRADIENTS & {*choices.statistics}
-                        or parts.MIXING & choices.words))
+                   not parts.MIXING & choices.words)
 
     def manual(self):
         return jax.shard_map(

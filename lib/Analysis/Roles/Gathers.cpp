@@ -196,7 +196,7 @@ void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
     // gradient, in a module that has them, it is none.
     if (proof != proofs.end() && proof->second.isOfProduct &&
         (proof->second.kind == GradientProof::Kind::Name ||
-         !getProver().hasNames())) {
+         (!getProver().hasNames() && !besideGradients.contains(sum)))) {
       contracted.insert_range(proof->second.direct);
       addMirrored(contractedParts, proof->second, *sum);
     }

@@ -90,8 +90,8 @@ private:
   /// True if a weight must be updated with `sum`: what is known of it holds for
   /// some statistics too.
   bool needsUpdate(const StepCollective &sum) const;
-  bool isBesideGradient(const StepCollective &sum, Sums sums,
-                        const StepFlow::Updates &updates);
+  bool isBesideGradients(const StepCollective &sum, Sums sums,
+                         const StepFlow::Updates &updates);
   bool isGradient(const StepCollective &sum) const {
     return sum.reason.empty();
   }
@@ -115,6 +115,8 @@ private:
   StepFlow flow;
   std::unique_ptr<GradientProver> prover;
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
+  /// Sums of what a step collects beside gradients.
+  llvm::DenseSet<const StepCollective *> besideGradients;
   /// Operands of sums of gradients that hold state, too.
   llvm::SmallVector<mlir::Value> operandsWithState;
   /// Sums without a proof, and what each lacks.

@@ -159,29 +159,20 @@ bool RoleFinder::mirrorsGather(const StepCollective &sum,
                       [&](int64_t key) { return gatherKeys.contains(key); });
 }
 
-/// True if weights are updated with another of `sums` that is a gradient of the
-/// same weight as `sum`, and none is with `sum`. Without names, a product of
-/// what a layer reads and what later ones make of it has a partner as well.
-bool RoleFinder::isBesideGradient(const StepCollective &sum, Sums sums,
-                                  const StepFlow::Updates &updates) {
-  auto getWeights = [&](const StepCollective &of) -> ArrayRef<Value> {
-    auto proof = proofs.find(&of);
-    return proof == proofs.end() ? ArrayRef<Value>() : proof->second.weights;
-  };
-  auto proof = proofs.find(&sum);
-  auto updatesAny = [&](const StepCollective &of) {
+/// True if weights are updated with others of `sums`, and none is with `sum`.
+/// Without names, a product of what a layer reads and what later ones make of
+/// it has a partner as well.
+bool RoleFinder::isBesideGradients(const StepCollective &sum, Sums sums,
+                                   const StepFlow::Updates &updates) {
+  auto isPartOfUpdate = [&](const StepCollective &of) {
     return updates.contributing.contains(of.op->getResult(0));
   };
-  ArrayRef<Value> own = getWeights(sum);
-  return !getProver().hasNames() && proof != proofs.end() &&
+  auto proof = proofs.find(&sum);
+  return !getProver().hasNames() && updates.hasUpdates &&
+         proof != proofs.end() &&
          proof->second.kind == GradientProof::Kind::Partner &&
-         updates.hasUpdates && !updatesAny(sum) &&
-         llvm::any_of(sums, [&](StepCollective *other) {
-           return updatesAny(*other) &&
-                  (own.empty() ||
-                   llvm::any_of(getWeights(*other), [&](Value weight) {
-                     return llvm::is_contained(own, weight);
-                   }));
+         !isPartOfUpdate(sum) && llvm::any_of(sums, [&](StepCollective *other) {
+           return isPartOfUpdate(*other);
          });
 }
 
@@ -253,6 +244,10 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
       inFlight.erase(inFlight.begin() + index);
   StepFlow::Updates updates = flow.getUpdates(ofAll, inFlight);
 
+  for (StepCollective *sum : sums)
+    if (isBesideGradients(*sum, sums, updates))
+      besideGradients.insert(sum);
+
   // A weight is updated with it, or it mirrors a gather and weights depend
   // on it. What only divides is no gradient: rounded to zero, it would make
   // the update infinite.
@@ -263,7 +258,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
   };
   auto updatesWeight = [&](StepCollective *sum) {
     Value result = sum->op->getResult(0);
-    if (divides(sum) || isBesideGradient(*sum, sums, updates))
+    if (divides(sum) || besideGradients.contains(sum))
       return false;
     if (needsUpdate(*sum) && updates.hasUpdates)
       return updates.moved.contains(result);
@@ -288,12 +283,10 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     if (!reached)
       return {Rule::Goal, "it mirrors no weight gather, and no result of the "
                           "step is made of it element by element"};
-    if (isBesideGradient(*sum, sums, updates))
-      return {
-          Rule::Goal,
-          "it sums no gradient: weights are updated with another sum of what "
-          "their products read, and none is with it; gradients-of names "
-          "gradients"};
+    if (besideGradients.contains(sum))
+      return {Rule::Goal,
+              "it sums no gradient: weights are updated with other sums, and "
+              "none is with it; gradients-of names gradients"};
     bool isKept = updates.hasUpdates ? updates.accumulated.contains(result) &&
                                            updates.contributing.contains(result)
                                      : updates.accumulated.contains(result) ||
