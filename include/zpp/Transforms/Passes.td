@@ -2076,8 +2076,11 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     XLA sees as little of the neighbors of an iteration as in a loop:
     activations that enter the loop pass through an `optimization_barrier`, so
     that a backward pass still computes them again where it was written so, and
-    so do the number of each iteration and the stacks of weights. Gradients are
-    stored in their stacks after all iterations. Remarks say which loops stay,
+    so do the number of each iteration and the stacks of weights, as early as
+    these are there: a gather may start in front of the loop. Gradients are
+    stored in their stacks after all iterations. Where each iteration reads its
+    layer of a stack and writes it again, as with differences, it reads it in
+    front of the write of the iteration before. Remarks say which loops stay,
     and why.
 
     *Input*:
@@ -2156,17 +2159,17 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
         %arg2: tensor<32x16xf32>) -> tensor<4x16xf32> {
       %0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : ()
           -> tensor<i32>
-      %1 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : ()
-          -> tensor<i32>
-      %2 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : ()
+      %1:2 = "stablehlo.optimization_barrier"(%0, %arg1) : (tensor<i32>,
+          tensor<2x2x32xf32>) -> (tensor<i32>, tensor<2x2x32xf32>)
+      %2 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : ()
           -> tensor<i32>
       %3:2 = "stablehlo.optimization_barrier"(%2, %arg1) : (tensor<i32>,
           tensor<2x2x32xf32>) -> (tensor<i32>, tensor<2x2x32xf32>)
-      %4 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : ()
+      %4 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : ()
           -> tensor<i32>
-      %5:2 = "stablehlo.optimization_barrier"(%4, %arg1) : (tensor<i32>,
-          tensor<2x2x32xf32>) -> (tensor<i32>, tensor<2x2x32xf32>)
-      %6 = "stablehlo.dynamic_slice"(%3#1, %3#0, %0, %0) <{slice_sizes =
+      %5 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : ()
+          -> tensor<i32>
+      %6 = "stablehlo.dynamic_slice"(%1#1, %1#0, %4, %4) <{slice_sizes =
           array<i64: 1, 2, 32>}> : (tensor<2x2x32xf32>, tensor<i32>,
           tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
       %7 = "stablehlo.reshape"(%6) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
@@ -2183,7 +2186,7 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
           #stablehlo.dot<lhs_contracting_dimensions = [1],
           rhs_contracting_dimensions = [0]>}> : (tensor<4x32xf32>,
               tensor<32x16xf32>) -> tensor<4x16xf32>
-      %10 = "stablehlo.dynamic_slice"(%5#1, %5#0, %0, %0) <{slice_sizes =
+      %10 = "stablehlo.dynamic_slice"(%3#1, %3#0, %4, %4) <{slice_sizes =
           array<i64: 1, 2, 32>}> : (tensor<2x2x32xf32>, tensor<i32>,
           tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
       %11 = "stablehlo.reshape"(%10) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
