@@ -252,8 +252,7 @@ const char *GradientProver::Search::Partner::getWhyNone() const {
   if (lacksDerivative)
     return "what follows from the product with a weight may be no derivative: "
            "no weight is moved against the sum, no target is subtracted, and "
-           "it "
-           "does not come back through a later layer";
+           "it does not come back through a later layer";
   if (contracts)
     return "no product with a weight has contracted one of its operands such "
            "that the other one follows from that product's result";

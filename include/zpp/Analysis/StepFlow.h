@@ -18,9 +18,8 @@
 //             it is a divisor
 //   Computed  the result mixes elements of the operand: products, convolutions,
 //             reductions, lookups, broadcasts
-//   Carried   like Moved, from one iteration of a loop to the next. What
-//   differs
-//             between devices and is no state, such as activations and their
+//   Carried   like Moved, from one iteration of a loop to the next. What is no
+//             state and differs between devices, such as activations and their
 //             cotangents, is Moved instead
 //
 //===----------------------------------------------------------------------===//
