@@ -104,7 +104,7 @@ lint: ## C++, CUDA, Python, comments and words, as .pre-commit-config.yaml has t
 	@$(SETUP) --tools --no-python
 	clang-format-22 --dry-run -Werror $(CXX_SOURCES)
 	$(TOOLS)/ruff check
-	$(TOOLS)/mypy
+	$(TOOLS)/python scripts/check_types.py
 	$(TOOLS)/python scripts/check_comments.py
 	git ls-files -z | xargs -0 $(TOOLS)/codespell
 

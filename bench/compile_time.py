@@ -36,6 +36,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import jax
 import lab  # noqa: F401 (finds gpt and zpp)
@@ -259,7 +260,7 @@ def seconds(command: list) -> float:
 def measure(commands: dict, runs: int) -> dict:
     """The median of the processor time of each command, in seconds. The commands
     take turns."""
-    times = {key: [] for key in commands}
+    times: dict[Any, list[float]] = {key: [] for key in commands}
     for _ in range(runs):
         for key, command in commands.items():
             if math.inf not in times[key]:

@@ -37,6 +37,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ ROTATED, UNROTATED = {"tuning": {"rotate": 32}}, {"tuning": {"rotate": 0}}
 PAPER = {"weights": "i8", "secondary": "gpu", "gradients": "i4:i4"} | UNROTATED
 DEFAULT = PAPER | {"gradients": "i8:i4"} | ROTATED
 #: Rewritten steps: name -> options.
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "weights": WEIGHTS, "paper": PAPER, "paper-rotate": PAPER | ROTATED,
     "unrotated": DEFAULT | UNROTATED, "default": DEFAULT,
     "delta": DEFAULT | {"weights": "i4:delta"} | UNROTATED,
@@ -386,7 +387,7 @@ def log_path(folder: pathlib.Path, row: str) -> pathlib.Path:
 
 def read_results(folder: pathlib.Path) -> dict[str, list[dict]]:
     """The runs of each row, up to the last step that all have reached."""
-    found = {}
+    found: dict[str, list[dict]] = {}
     for path in sorted((folder / "results").glob("*.json")):
         result = json.loads(path.read_text())
         found.setdefault(result["row"], []).append(result)

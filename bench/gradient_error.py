@@ -203,7 +203,7 @@ def print_steps(draws: int):
         f"{count} step{'s' * (count > 1)}" for count in STEPS), "|")
     print("| --- | --- |" + " --- |" * len(STEPS))
     for form in FORMATS_OF_STEPS:
-        found = {count: [] for count in STEPS}
+        found: dict[int, list[float]] = {count: [] for count in STEPS}
         for draw in range(draws):
             random = np.random.default_rng(draw)
             rounding = np.random.default_rng(1000 + draw)
@@ -258,10 +258,12 @@ def print_updates(draws: int):
         for keeps in (False, True):
             cells = []
             for draw_of, optimizer in UPDATES.values():
-                found = {count: [] for count in UPDATE_STEPS}
+                found: dict[int, list[float]] = {
+                    count: [] for count in UPDATE_STEPS}
                 for draw in range(draws):
                     random = np.random.default_rng(draw)
-                    signal, moments = draw_of(random, ELEMENTS), {}
+                    signal = draw_of(random, ELEMENTS)
+                    moments: dict[str, np.ndarray] = {}
                     exact = np.zeros(ELEMENTS, np.float32)
                     held = np.zeros(ELEMENTS, np.float32)
                     for step in range(1, max(UPDATE_STEPS) + 1):

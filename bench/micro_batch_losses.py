@@ -130,7 +130,7 @@ def main():
     trainer = gpt.Trainer(CONFIG)
     table = Table(["", "between nodes", "distance from FSDP per step",
                    "loss at the end", "from FSDP's"])
-    plain = []
+    plain: list[Training] = []
     for name, options in ROWS.items():
         step, sent = prepare(trainer, options)
         trainings = []

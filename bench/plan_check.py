@@ -164,7 +164,7 @@ class Model:
         from zpp import find_compiler
         self.compiler = find_compiler()
         self.folder = folder
-        self.known = {}
+        self.known: dict[tuple, pathlib.Path] = {}
 
     def rewritten(self, kind: str, per_node: int, options: dict | None
                   ) -> pathlib.Path:

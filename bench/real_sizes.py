@@ -15,17 +15,19 @@ one GPU between nodes, in Gbit/s. No GPU is needed.
 """
 
 import argparse
+from typing import Any
 
 from lab.tables import Table
 
 #: Name -> the model, the tokens per GPU and the mesh.
-SIZES = {
+SIZES: dict[str, tuple[dict[str, Any], int, tuple]] = {
     "7b": ({"layers": 32, "width": 4096, "heads": 32, "vocab": 51200,
             "context": 1024}, 2, (("node", 8), ("gpu", 8))),
     "70b": ({"layers": 80, "width": 8192, "heads": 64, "vocab": 32000,
              "context": 4096}, 1, (("node", 16), ("gpu", 8))),
 }
-FORMS = {"layers": {}, "scan": {"scan": True}, "jit": {"collectives": "xla"}}
+FORMS: dict[str, dict[str, Any]] = {
+    "layers": {}, "scan": {"scan": True}, "jit": {"collectives": "xla"}}
 
 
 def find_bound(prediction) -> float:

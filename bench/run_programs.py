@@ -32,7 +32,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import lab
 from lab import launch, links
@@ -423,7 +423,9 @@ def work(args, sizes: Sizes):
         return steps[-1]
 
     record = Record()
-    PROGRAMS[args.work].train(sizes, wrap, record)
+    train_with = PROGRAMS[args.work].train
+    assert train_with, "a program with a command runs by that"
+    train_with(sizes, wrap, record)
     sent = None
     for step in steps:
         try:
@@ -460,6 +462,7 @@ def train(args, sizes: Sizes, name: str, way: str, folder: pathlib.Path
     processes = []
     for rank in range(args.processes):
         environment = environment_of(args, rank)
+        arguments: Sequence
         if program.command:
             arguments, own = program.command(sizes, Process(
                 rank, args.processes, port, args.cpu, folder))
@@ -467,7 +470,7 @@ def train(args, sizes: Sizes, name: str, way: str, folder: pathlib.Path
         else:
             arguments = [__file__, *sys.argv[1:], "--work", name, "--way", way,
                          "--rank", rank, "--port", port, "--result", result]
-        command = [sys.executable, *arguments]
+        command: list = [sys.executable, *arguments]
         if way == "run":
             command = [sys.executable, "-m", "zpp", "run", "--mesh", mesh_of(args),
                        "--report", report, "--", *command]

@@ -27,7 +27,6 @@ weights change in a step, which is what a code without an error has to send. For
 the learning rates of fine-tuning it goes on from the trained weights.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
 import functools
@@ -96,12 +95,12 @@ ROWS = {
 class Experiment(convergence.Experiment):
     seeds: int = 5
 
-    def trainer(self):
+    def trainer(self, mesh=(("node", 1),)):
         import gpt
         # Weights are whole: nothing is gathered, and gradients are those of one
         # device.
         return gpt.Trainer(gpt.Config(
-            **self.config, mesh=(("node", 1),), replicated=("node",)))
+            **self.config, mesh=mesh, replicated=tuple(name for name, _ in mesh)))
 
 
 def full() -> dict:
@@ -241,10 +240,10 @@ class Training:
 
     def _join(self, like, others: list, matrices):
         """The inverse of _split(), with the shapes of `like`."""
-        others, found, first = iter(others), [], 0
+        rest, found, first = iter(others), [], 0
         for leaf in self.jax.tree.leaves(like):
             if leaf.ndim < 2:
-                found.append(next(others))
+                found.append(next(rest))
             else:
                 found.append(matrices[first:first + leaf.size].reshape(
                     leaf.shape))
@@ -307,7 +306,7 @@ class Training:
 
         before = jax.tree.map(order, self.state["params"])
         self.train(range(step, step + 1))
-        found = collections.Counter()
+        found: dict[str, np.ndarray] = {}
         after = jax.tree.map(order, self.state["params"])
         for (path, old), new in zip(
                 jax.tree_util.tree_leaves_with_path(before),

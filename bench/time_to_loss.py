@@ -277,8 +277,9 @@ def print_tables(results: dict[str, dict[str, list[dict]]]):
             base = rows.get(fsdp_like(row))
             if base:
                 goal = statistics.mean(run["curve"][-1][2] for run in base)
-                times = [seconds_until(run["curve"], goal) for run in runs]
-                if None not in times:
+                times = [seconds for run in runs if (
+                    seconds := seconds_until(run["curve"], goal)) is not None]
+                if len(times) == len(runs):
                     reached = statistics.mean(times)
             table.row([
                 row, f"{mean(lambda run: run['step']) * 1e3:.1f}",

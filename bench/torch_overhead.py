@@ -23,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import Any
 
 from lab import launch, links
 from lab.peer import PEERS, TorchTrainer
@@ -32,10 +33,11 @@ from peers import MODEL, TINY
 LIMIT_SECONDS = 400
 OFF = {"weights": "none", "gradients": "none"}
 #: Options of zpp.
-VARIANTS = {"FSDP2": OFF, "FSDP2 + zpp, defaults": {},
-            "FSDP2 + zpp, everything": {"links": "none"},
-            "FSDP2 + zpp, links": {"links": "gpu=400gbyte"},
-            "FSDP2 again": OFF}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "FSDP2": OFF, "FSDP2 + zpp, defaults": {},
+    "FSDP2 + zpp, everything": {"links": "none"},
+    "FSDP2 + zpp, links": {"links": "gpu=400gbyte"},
+    "FSDP2 again": OFF}
 
 
 def main():
@@ -105,7 +107,7 @@ def measure(args):
     """As one of the ranks."""
     import zpp.torch
     trainer = TorchTrainer(PEERS["FSDP2"], args)
-    measured = {name: [] for name in VARIANTS}
+    measured: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for number in range(args.rounds):
         for name, options in VARIANTS.items():
             zpp.torch.compress(trainer.model, mesh=f"gpu:{args.gpus}",

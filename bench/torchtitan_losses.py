@@ -30,6 +30,7 @@ import pathlib
 import re
 import sys
 import tempfile
+from typing import Any
 
 import lab
 from lab import launch, links, titan
@@ -40,7 +41,7 @@ RANKS = 4
 LIMIT_SECONDS = 900
 
 #: Words of `zpp.torch.compress` by how the table names them.
-OPTIONS: dict[str, dict[str, str] | None] = {
+OPTIONS: dict[str, dict[str, Any] | None] = {
     "none": None,
     "i8, i8:i4": {"weights": "i8", "gradients": "i8:i4"},
     "i4:delta, i8:i4": {"weights": "i4:delta", "gradients": "i8:i4"}}
@@ -70,7 +71,7 @@ def work(args) -> None:
             args.result.write_text(json.dumps(found))
 
 
-def train(args, options: dict[str, str] | None, folder: str) -> dict:
+def train(args, options: dict[str, Any] | None, folder: str) -> dict:
     """Losses of all ranks' batches by step, and the bytes that this one sent."""
     import torch
     from torch.distributed.fsdp import FSDPModule
@@ -188,7 +189,7 @@ def main():
     groups = ([list(OPTIONS)] if titan.makes_several()
               else [[options] for options in OPTIONS])
     for setup in args.setups:
-        found = {}
+        found: dict[str, Any] = {}
         for group in groups:
             found |= run(args, setup, group, folder)
         for options, result in found.items():

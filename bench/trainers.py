@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import lab
 from lab.tables import describe_commit, write_between
@@ -46,7 +47,7 @@ class Trainer:
     #: losses.
     run: Callable[[Callable], list[float]]
     #: Options of `zpp.jit` beside the mesh.
-    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def mesh(*axes):
@@ -230,7 +231,7 @@ def nnx(wrap) -> list[float]:
 
     def put(leaf):
         dims = [dim for dim, size in enumerate(leaf.shape) if size % 8 == 0]
-        spec = [None] * leaf.ndim
+        spec: list[tuple[str, ...] | None] = [None] * leaf.ndim
         if leaf.ndim > 1 and dims:
             spec[dims[0]] = every
         return jax.device_put(leaf, sharding(on, *spec))
@@ -477,31 +478,29 @@ def custom_call(wrap) -> list[float]:
 
 # -----------------------------------------------------------------------------
 
-_MAXTEXT = dict(
-    packages=["maxtext==0.2.5", *JAX, "flax", "optax", "orbax-checkpoint",
-              "pathwaysutils", "aqtp", "qwix", "grain",
-              "ml-goodput-measurement", "tensorboardx", "omegaconf",
-              "jaxtyping", "transformers", "datasets", "sentencepiece",
-              "pydantic", "chex", "drjax", "ml-collections", "tiktoken",
-              "jsonlines", "jinja2", "tokamax", "pillow", "sympy"])
-_LEVANTER = dict(packages=["marin-levanter", *JAX])
+_MAXTEXT = ["maxtext==0.2.5", *JAX, "flax", "optax", "orbax-checkpoint",
+            "pathwaysutils", "aqtp", "qwix", "grain", "ml-goodput-measurement",
+            "tensorboardx", "omegaconf", "jaxtyping", "transformers", "datasets",
+            "sentencepiece", "pydantic", "chex", "drjax", "ml-collections",
+            "tiktoken", "jsonlines", "jinja2", "tokamax", "pillow", "sympy"]
+_LEVANTER = ["marin-levanter", *JAX]
 _SMALL = ["optax", *JAX]
 
 TRAINERS = {
-    "maxtext": Trainer("MaxText, scanned layers", run=maxtext(), **_MAXTEXT),
-    "maxtext-unrolled": Trainer("MaxText, unrolled", run=maxtext(
-        "scan_layers=false"), **_MAXTEXT),
-    "maxtext-microbatches": Trainer("MaxText, two microbatches, dropout",
-                                    run=maxtext(
-        "gradient_accumulation_steps=2", "dropout_rate=0.1"), **_MAXTEXT),
-    "maxtext-once": Trainer("The same, `accumulate=gpu`", run=maxtext(
+    "maxtext": Trainer("MaxText, scanned layers", _MAXTEXT, maxtext()),
+    "maxtext-unrolled": Trainer("MaxText, unrolled", _MAXTEXT, maxtext(
+        "scan_layers=false")),
+    "maxtext-microbatches": Trainer(
+        "MaxText, two microbatches, dropout", _MAXTEXT, maxtext(
+            "gradient_accumulation_steps=2", "dropout_rate=0.1")),
+    "maxtext-once": Trainer("The same, `accumulate=gpu`", _MAXTEXT, maxtext(
         "gradient_accumulation_steps=2", "dropout_rate=0.1"),
-                            options={"accumulate": "gpu"}, **_MAXTEXT),
-    "maxtext-explicit": Trainer("MaxText, explicit axes", run=maxtext(
-        "shard_mode=explicit"), **_MAXTEXT),
-    "levanter": Trainer("marin-levanter, Llama", run=levanter(), **_LEVANTER),
-    "levanter-no-remat": Trainer("marin-levanter, without remat", run=levanter(
-        gradient_checkpointing=False), **_LEVANTER),
+                            {"accumulate": "gpu"}),
+    "maxtext-explicit": Trainer("MaxText, explicit axes", _MAXTEXT, maxtext(
+        "shard_mode=explicit")),
+    "levanter": Trainer("marin-levanter, Llama", _LEVANTER, levanter()),
+    "levanter-no-remat": Trainer("marin-levanter, without remat", _LEVANTER,
+                                 levanter(gradient_checkpointing=False)),
     "nnx": Trainer("Flax NNX, `nnx.jit`, dropout", ["flax", *_SMALL], nnx),
     "equinox": Trainer("Equinox, `filter_jit`", ["equinox", *_SMALL], equinox),
     "keras": Trainer("Keras 3, `ModelParallel`, `fit`", ["keras", *_SMALL],

@@ -155,7 +155,7 @@ def run_all(args, exported: steps.Steps) -> dict[str, dict[str, dict]]:
     """Trains the chosen steps on all links; see lab.results."""
     launch.prepare()
     args.log.mkdir(parents=True, exist_ok=True)
-    rounds = {link: {} for link in args.links}
+    rounds: dict[str, dict[str, list[dict]]] = {link: {} for link in args.links}
     for _ in range(args.rounds):
         for name, variant in exported.chosen(args.variants).items():
             suited = [link for link in args.links

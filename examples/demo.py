@@ -14,6 +14,7 @@ import math
 import pathlib
 import sys
 import time
+from typing import Any
 
 import jax
 
@@ -49,8 +50,8 @@ TECHNIQUES = {
 }
 
 #: The trainings, and how far the final loss may be from the original's.
-RUNS = {"as written": None, "qwZ + hpZ": WEIGHTS, "ZeRO++": ALL_ON,
-        "i4:delta": DELTA}
+RUNS: dict[str, dict[str, Any] | None] = {
+    "as written": None, "qwZ + hpZ": WEIGHTS, "ZeRO++": ALL_ON, "i4:delta": DELTA}
 LIMITS = {"qwZ + hpZ": 0.001, "ZeRO++": 0.01, "i4:delta": 0.01}
 
 
@@ -59,7 +60,7 @@ LIMITS = {"qwZ + hpZ": 0.001, "ZeRO++": 0.01, "i4:delta": 0.01}
 
 def find_text() -> tuple[str, np.ndarray]:
     """Real text on this machine, as bytes, and where it is from."""
-    places = [
+    places: list[tuple[str | pathlib.Path, str]] = [
         ("/usr/share/common-licenses", "*"),
         (pathlib.Path(sys.base_prefix, "lib"), "python3.*/LICENSE.txt"),
         (ROOT, "LICENSE"),
@@ -132,7 +133,7 @@ def train(trainer: gpt.Trainer, text: np.ndarray, steps: int) -> tuple:
         zpp.jit(trainer.step, donate_argnums=0, mesh=MESH, **options)
         for name, options in RUNS.items()}
     states = {name: trainer.init(seed=0) for name in RUNS}
-    losses = {name: [] for name in RUNS}
+    losses: dict[str, list[float]] = {name: [] for name in RUNS}
     print(f"{'step':>5}" + "".join(f"{name:>14}" for name in RUNS)
           + f"{'seconds':>10}")
     start = time.time()
@@ -186,9 +187,9 @@ def print_curves(losses: dict, width: int = 68, height: int = 14) -> None:
     relative = np.abs(rewritten - written) / written
     bars = " ▁▂▃▄▅▆▇█"
     scale = max(relative.max(), 1e-9)
-    line = "".join(bars[math.ceil(relative[step] / scale * 8)]
-                   for step in columns)
-    print(f"{'apart':>7} |{line}")
+    shades = "".join(bars[math.ceil(relative[step] / scale * 8)]
+                     for step in columns)
+    print(f"{'apart':>7} |{shades}")
     print(f"{'':8} full height {100 * scale:.3f} %")
 
 

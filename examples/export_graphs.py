@@ -48,6 +48,7 @@ with names that end in "-jax0.10". What is worth knowing about these graphs:
 
 import pathlib
 import sys
+from typing import Any
 
 import jax
 
@@ -63,7 +64,7 @@ import zpp  # noqa: E402
 NODES = (("node", 2), ("gpu", 4))
 
 #: name -> options of gpt.Config, beyond TINY.
-GRAPHS = {
+GRAPHS: dict[str, dict[str, Any]] = {
     "fsdp-2x4": {},
     "fsdp-2x4-no-checkpoint": {"checkpoint": "none"},
     "fsdp-2x4-policy": {"checkpoint": "policy"},
@@ -89,8 +90,9 @@ GRAPHS = {
 OLDER = ("fsdp-2x4", "fsdp-2x4-scan", "fsdp-8", "fsdp-tensor-2x2x2")
 
 #: Small enough to read.
-TINY = {"layers": 1, "width": 16, "heads": 2, "vocab": 32, "context": 8,
-        "optimizer": "sgd", "mesh": NODES}
+TINY: dict[str, Any] = {
+    "layers": 1, "width": 16, "heads": 2, "vocab": 32, "context": 8,
+    "optimizer": "sgd", "mesh": NODES}
 
 
 def export(name: str) -> zpp.Step:
@@ -101,7 +103,7 @@ def export(name: str) -> zpp.Step:
 
 
 def main() -> None:
-    target = pathlib.Path(*sys.argv[1:2] or [ROOT / "test" / "Inputs"])
+    target = pathlib.Path(sys.argv[1] if sys.argv[1:] else ROOT / "test" / "Inputs")
     target.mkdir(parents=True, exist_ok=True)
     older = jax.__version__.startswith("0.10.")
     for name in OLDER if older else GRAPHS:

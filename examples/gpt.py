@@ -121,7 +121,7 @@ def _parameter(config: Config, shape, scale=0.0, tensor_dim=None) -> Parameter:
     if len(shape) > 1 and data_dim == tensor_dim:
         data_dim = 1 - data_dim
     unit = math.prod(dict(config.mesh)[name] for name in config.weight_axes)
-    entries = [None] * len(shape)
+    entries: list[str | tuple[str, ...] | None] = [None] * len(shape)
     if tensor_dim is not None:
         entries[tensor_dim] = "tensor"
     if data_dim == tensor_dim:  # 1-D: a "tensor" slice is partitioned further

@@ -22,7 +22,7 @@ from zpp import _bundle
 
 STEP = b'%0 = "stablehlo.custom_call"() {bundle = ""}\n'
 LIBRARY = b"\x7fELF"
-VALUES = [None, True, False, 0, 1, -1, 5, 2**63, 1e308, float("nan"), "", "x",
+VALUES: list[object] = [None, True, False, 0, 1, -1, 5, 2**63, 1e308, float("nan"), "", "x",
           "node:2,gpu:4", "gpu:0", "gpu:1048577", "a:1,a:1", "a" * 70000,
           "\x1b[2J", "\ud800", [], {}, [[]], {"": 1}, [{"name": 1}]]
 

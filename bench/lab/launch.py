@@ -115,7 +115,7 @@ def run(processes: Sequence[Process], limit_seconds: float,
     Raises:
       RuntimeError: not all ended with 0 in time. The others are killed.
     """
-    started = []
+    started: list[subprocess.Popen] = []
     try:
         for process in processes:
             with open(process.log, "w") as output:
@@ -126,13 +126,14 @@ def run(processes: Sequence[Process], limit_seconds: float,
         _wait(started, [process.log for process in processes],
               time.monotonic() + limit_seconds, on_line)
     finally:
-        for process in started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        for child in started:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
 
 
-def _wait(started, logs, end: float, on_line):
+def _wait(started: list[subprocess.Popen], logs: list[pathlib.Path], end: float,
+          on_line: Callable[[str], None]):
     with open(logs[0]) as lines:
         while True:
             codes = [process.poll() for process in started]

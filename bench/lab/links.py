@@ -55,7 +55,7 @@ def lost() -> dict[str, int]:
     """Counts TCP's losses on this host since it booted: segments that were sent
     again, and times that a sender stood still until its timer ran out (200 ms
     and more), as it does if the last segments of a message are dropped."""
-    counts = {}
+    counts: dict[str, str] = {}
     for path in ("/proc/net/snmp", "/proc/net/netstat"):
         lines = pathlib.Path(path).read_text().splitlines()
         for names, values in zip(lines[::2], lines[1::2]):

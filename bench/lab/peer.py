@@ -16,6 +16,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from lab import links
 
@@ -34,7 +35,7 @@ class Peer:
     #: Modules of Python beside the framework.
     needs: tuple[str, ...] = ()
     #: Options of zpp; None: without it.
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, Any] | None = None
     #: Options of DeepSpeed; None: without it.
     zero: Mapping | None = None
     #: The only link that it is for; None: all.
@@ -258,6 +259,7 @@ class TorchTrainer:
     def _with_deepspeed(self, model, peer: Peer, adam: dict,
                         args: argparse.Namespace):
         import deepspeed
+        assert peer.zero is not None
         engine, *_ = deepspeed.initialize(
             model=model, model_parameters=model.parameters(), config={
                 "train_micro_batch_size_per_gpu": len(self._tokens),

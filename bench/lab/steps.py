@@ -12,6 +12,7 @@ import json
 import math
 import pathlib
 import time
+from typing import Any
 
 from lab import links
 from lab.tables import describe_commit
@@ -170,7 +171,7 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
     of the configuration."""
     import gpt
     import jax
-    sizes = MODELS[model] | {name: value for name, value in {
+    sizes: dict[str, Any] = MODELS[model] | {name: value for name, value in {
         "layers": layers, "sequences": sequences}.items() if value is not None}
     sequences = sizes.pop("sequences") * micro_batches
     config = gpt.Config(
@@ -231,8 +232,9 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     (folder / "manifest.json").unlink(missing_ok=True)
 
     def add(name, step, **about):
-        variant = Variant(path=f"step{len(steps.variants)}.zpp", **about)
-        zpp.save(step, folder / variant.path)
+        path = f"step{len(steps.variants)}.zpp"
+        variant = Variant(path=path, **about)
+        zpp.save(step, folder / path)
         steps.variants[name] = variant
         print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
 

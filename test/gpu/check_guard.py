@@ -94,7 +94,7 @@ def train(args):
     fast = zpp.jit(step, mesh=f"node:{args.ranks}", target="cuda", links="none",
                    weights="i8", gradients="i4", tuning=zpp.Tuning(rotate=0),
                    guard=zpp.Guard(gradients=BOUND, every=2))
-    found = {"said": [], "off": [], "metrics": []}
+    found: dict = {"said": [], "off": [], "metrics": []}
     for _ in range(CALLS):
         fast.metrics()
         with warnings.catch_warnings(record=True) as warned:

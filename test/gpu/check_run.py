@@ -25,6 +25,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LAYERS, WIDTH = 4, 512
@@ -114,7 +115,7 @@ def compile_at_once(step, weights, batch):
 
 
 #: The names of modules that XLA has handed over.
-CALLS = []
+CALLS: list[str] = []
 
 
 def use_identity(record):
@@ -142,7 +143,7 @@ def use_fault():
     def fail(content):
         CALLS.append("")
         raise ValueError("planted")
-    _install._current.rewrite = fail
+    mock.patch.object(_install._current, "rewrite", fail).start()
 
 
 def check(steps, record):

@@ -36,6 +36,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
@@ -43,8 +44,9 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 #: Ways to write the step; the first is trained for long. Loops of 8 layers
 #: scatter in their next iteration.
-MODELS = {"layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
-          "state": {}, "state-scan": {"scan": True, "layers": 8}}
+MODELS: dict[str, dict[str, Any]] = {
+    "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
+    "state": {}, "state-scan": {"scan": True, "layers": 8}}
 #: Other options than ALL_ON: what is kept from step to step.
 OPTIONS = dict.fromkeys(("state", "state-scan"), {
     "weights": "i4:delta", "tuning": {"rotate": 32}})
@@ -309,7 +311,7 @@ def _run_processes(args, lose: bool) -> list[End]:
     logs = [args.run / f"process{rank}{'-lose' * lose}.txt"
             for rank in range(args.processes)]
     processes = []
-    seconds = {}
+    seconds: dict[int, float] = {}
     start = time.monotonic()
     lost_at = None
     try:

@@ -12,6 +12,7 @@ import json
 import math
 import pathlib
 import re
+from typing import Any
 import sys
 
 BITS = {"pred": 8, "s8": 8, "u8": 8, "s32": 32, "u32": 32, "bf16": 16, "f32": 32}
@@ -115,7 +116,7 @@ def undone(schedule: list[dict], text: str) -> list[str]:
 
 #: The example GPT: more layers than a copy may have bytes of, so that stacks of all
 #: of them are found.
-MODEL = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
+MODEL: dict[str, Any] = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
          "mesh": (("node", 2), ("gpu", 2))}
 SEQUENCES = 4
 

@@ -126,7 +126,7 @@ def kept_arrays(fast) -> dict:
 
 def ranks_agree(array: jax.Array) -> bool:
     """Whether all devices that hold the same part of `array` hold equal bits."""
-    seen = {}
+    seen: dict[str, bytes] = {}
     for shard in array.addressable_shards:
         bits = np.asarray(shard.data).tobytes()
         if seen.setdefault(str(shard.index), bits) != bits:

@@ -3,6 +3,7 @@
 """Functions that the ranks run: models whose parameters have several types in one
 module, as adapters in float32 have them beside a frozen base in bfloat16."""
 
+from collections.abc import Callable
 from unittest import mock
 
 import torch
@@ -63,7 +64,7 @@ def train_adapted(options, steps=6, **more) -> dict:
     optimizer = torch.optim.Adam(
         [p for p in model.parameters() if p.requires_grad], 1e-2)
     losses = [update(model, optimizer) for _ in range(steps)]
-    result = {"losses": losses, "digest": gathered_digest(model)}
+    result: dict = {"losses": losses, "digest": gathered_digest(model)}
     if options is not None:
         result |= {"report": zpp.torch.report(model),
                    "bytes": gathered_bytes(model)}
@@ -74,7 +75,7 @@ def messages(options) -> tuple[int, int]:
     """Exchanges that a gather of an adapted module takes, and one of a module with a
     single type."""
     def count(model) -> int:
-        sent = []
+        sent: list[Callable] = []
         gather = _pytorch._ALL_GATHER
         with (mock.patch.object(dist, gather, note(getattr(dist, gather), sent)),
               mock.patch.object(dist, "all_to_all_single", note(
@@ -88,8 +89,8 @@ def messages(options) -> tuple[int, int]:
             return function(*args, **kwargs)
         return noted
 
-    return tuple(count(make_adapted(options, frozen=frozen))
-                 for frozen in (torch.bfloat16, torch.float32))
+    return (count(make_adapted(options, frozen=torch.bfloat16)),
+            count(make_adapted(options, frozen=torch.float32)))
 
 
 def compiles_adapted_early(options) -> bool:
@@ -114,5 +115,8 @@ def gathered_once(options) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     plain = make_adapted(None)
     for each in (model[0], plain[0]):
         each.unshard()
-    return tuple([parameter.detach().clone() for parameter in each.parameters()]
-                 for each in (model[0], plain[0]))
+
+    def copies(module) -> list[torch.Tensor]:
+        return [parameter.detach().clone() for parameter in module.parameters()]
+
+    return copies(model[0]), copies(plain[0])

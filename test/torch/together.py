@@ -127,7 +127,7 @@ def train(setup: str, options, micro_batches=2, updates=5) -> dict:
                 losses.append(loss.item())
             optimizer.step()
             optimizer.zero_grad()
-    result = {"losses": losses}
+    result: dict = {"losses": losses}
     if setup not in ("TP", "float8"):
         result["digest"] = gathered_digest(model)
     if options is not None:

@@ -153,7 +153,7 @@ def train(options, steps=6, clip=None, report=False, switched_off=False,
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
-    result = {"losses": losses, "digest": gathered_digest(model)}
+    result: dict = {"losses": losses, "digest": gathered_digest(model)}
     if report:
         result["report"] = zpp.torch.report(model)
     return result
@@ -434,14 +434,14 @@ def measured(**options) -> tuple[list[dict[str, float]], list[int]]:
 
 def states() -> tuple[dict, dict]:
     """The state dicts with and without zpp, after a step each."""
-    result = []
-    for options in (None, {**ZEROPP, **OFF}):
+    def state(options) -> dict:
         model = make_model(options)
         loss_of(model, make_batch()).backward()
         torch.optim.SGD(model.parameters(), 0.1).step()
-        result.append({name: value.full_tensor().cpu()
-                       for name, value in model.state_dict().items()})
-    return tuple(result)
+        return {name: value.full_tensor().cpu()
+                for name, value in model.state_dict().items()}
+
+    return state(None), state({**ZEROPP, **OFF})
 
 
 def loads_states() -> bool:
@@ -991,7 +991,8 @@ def report_on_device_mesh() -> dict:
 
 def errors_of_device_meshes() -> tuple[str, str]:
     """One without names, and one that is not in the order of the ranks."""
-    return tuple(error_of({**ZEROPP, "mesh": mesh}) for mesh in (
-        init_device_mesh(device().type, (2, 2)),
-        DeviceMesh(device().type, [[0, 2], [1, 3]],
-                   mesh_dim_names=("node", "gpu"))))
+    nameless = init_device_mesh(device().type, (2, 2))
+    turned = DeviceMesh(device().type, [[0, 2], [1, 3]],
+                        mesh_dim_names=("node", "gpu"))
+    return (error_of({**ZEROPP, "mesh": nameless}),
+            error_of({**ZEROPP, "mesh": turned}))

@@ -5,7 +5,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 
@@ -26,11 +26,28 @@ from zpp.jax._state import Keeper, StatefulStep
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
 
+@overload
+def jit(step: Callable, /, *,
+        options: Options | Auto | Literal["auto"] | None = None,
+        schedule: Mapping[int, Mapping[str, Any]] | None = None,
+        guard: Guard | float | None = None,
+        **more: Any) -> "JittedStep | LibraryStep": ...
+
+
+@overload
+def jit(step: None = None, /, *,
+        options: Options | Auto | Literal["auto"] | None = None,
+        schedule: Mapping[int, Mapping[str, Any]] | None = None,
+        guard: Guard | float | None = None,
+        **more: Any) -> "Callable[[Callable], JittedStep | LibraryStep]": ...
+
+
 def jit(step: Callable | None = None, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         guard: Guard | float | None = None,
-        **more: Any) -> "JittedStep | LibraryStep | Callable":
+        **more: Any) -> ("JittedStep | LibraryStep | "
+                         "Callable[[Callable], JittedStep | LibraryStep]"):
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
         fast = zpp.jit(step, mesh={"node": 2, "gpu": 4}, weights="i8",
