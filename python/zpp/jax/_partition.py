@@ -347,7 +347,7 @@ def hlo_module_in(proto: bytes) -> bytes:
 # Groups ----------------------------------------------------------------------
 
 #: Groups along axes of a mesh whose devices have an order of their own. The
-#: translation to StableHLO loses this order.
+#: translation to StableHLO loses this order. JAX has no bindings for HLO's text.
 _GROUPS = re.compile(
     r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
     r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? *\{([^}]*)\}")
@@ -418,8 +418,8 @@ def restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
     def visit(operation):
         if "replica_groups" in operation.attributes and (
                 "channel_handle" in operation.attributes):
-            channel = int(re.search(r"handle *= *(\d+)", str(
-                operation.attributes["channel_handle"]))[1])
+            channel = stablehlo.ChannelHandle(
+                operation.attributes["channel_handle"]).handle
             if channel in groups:
                 missing.discard(channel)
                 operation.attributes["replica_groups"] = (
