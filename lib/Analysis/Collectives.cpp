@@ -58,9 +58,9 @@ static std::optional<Mesh> getGrid(const ModuleMesh &own) {
     return own.mesh;
   std::vector<int64_t> strides;
   for (size_t axis = 0; axis < own.mesh.getAxes().size(); ++axis) {
-    int64_t neighbour = own.mesh.getStride(own.mesh.getAxis(axis));
+    int64_t neighbor = own.mesh.getStride(own.mesh.getAxis(axis));
     strides.push_back(own.mesh.getAxes()[axis].size > 1
-                          ? own.devices[neighbour] - own.devices[0]
+                          ? own.devices[neighbor] - own.devices[0]
                           : 1);
   }
   std::string error;
@@ -173,49 +173,44 @@ static FailureOr<Mesh> matchNames(Location loc, const Mesh &mesh,
   return *result;
 }
 
-FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
-  // Errors are emitted at the location, because an error at the module prints
-  // all of it.
+/// The mesh `spec`, which must have the devices on which `module` runs. Errors
+/// are emitted at the location, because an error at the module prints all of
+/// it.
+static FailureOr<Mesh> parseMesh(ModuleOp module, StringRef spec) {
   Location loc = module.getLoc();
+  std::string error;
+  std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
+  if (!mesh)
+    return emitError(loc, "in mesh '") << spec << "': " << error;
+  if (mesh->numDevices() > kMaxDevices)
+    return emitError(loc, "expected a mesh of at most ")
+           << kMaxDevices << " devices, but got '" << spec << "' of "
+           << mesh->numDevices();
   std::optional<int64_t> devices = getNumDevices(module);
-  // A rewritten module records its tiers.
-  auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
-  bool isOfRewrite = rewritten && spec.empty();
-  if (isOfRewrite)
-    spec = rewritten.getValue();
-  if (!spec.empty()) {
-    std::string error;
-    std::optional<Mesh> mesh = Mesh::parse(spec.str(), error);
-    if (!mesh)
-      return emitError(loc, "in mesh '") << spec << "': " << error;
-    if (mesh->numDevices() > kMaxDevices)
-      return emitError(loc, "expected a mesh of at most ")
-             << kMaxDevices << " devices, but got '" << spec << "' of "
-             << mesh->numDevices();
-    if (devices && *devices != mesh->numDevices())
-      return emitError(loc, "expected a mesh of ")
-             << *devices << " devices, on which the module runs, but got '"
-             << spec << "' of " << mesh->numDevices();
-    if (!isOfRewrite && !spec.contains('@'))
-      for (Operation &op : module.getOps()) {
-        std::optional<ModuleMesh> own = getModuleMesh(&op);
-        std::optional<Mesh> grid = own ? getGrid(*own) : std::nullopt;
-        if (!grid || grid->numDevices() != mesh->numDevices() ||
-            llvm::none_of(mesh->getAxes(), [&](const MeshAxis &tier) {
-              return grid->findAxis(tier.name) >= 0;
-            }))
-          continue;
-        FailureOr<Mesh> matched = matchNames(op.getLoc(), *mesh, *grid);
-        if (failed(matched))
-          return failure();
-        mesh = *matched;
-        break;
-      }
-    if (rewritten && mesh->str() != rewritten.getValue())
-      return emitError(loc, "expected the mesh of the rewrite, ")
-             << rewritten << ", but got '" << spec << "'";
-    return *mesh;
+  if (devices && *devices != mesh->numDevices())
+    return emitError(loc, "expected a mesh of ")
+           << *devices << " devices, on which the module runs, but got '"
+           << spec << "' of " << mesh->numDevices();
+  return *mesh;
+}
+
+/// `mesh`, matched with the first mesh of `module` that has an axis with the
+/// name of a tier; `mesh` itself if there is none.
+static FailureOr<Mesh> matchNames(ModuleOp module, const Mesh &mesh) {
+  for (Operation &op : module.getOps()) {
+    std::optional<ModuleMesh> own = getModuleMesh(&op);
+    std::optional<Mesh> grid = own ? getGrid(*own) : std::nullopt;
+    if (grid && grid->numDevices() == mesh.numDevices() &&
+        llvm::any_of(mesh.getAxes(), [&](const MeshAxis &tier) {
+          return grid->findAxis(tier.name) >= 0;
+        }))
+      return matchNames(op.getLoc(), mesh, *grid);
   }
+  return mesh;
+}
+
+/// The first mesh of `module` with several devices, whose axes are the tiers.
+static FailureOr<Mesh> getOwnMesh(ModuleOp module) {
   for (Operation &op : module.getOps()) {
     std::optional<ModuleMesh> mesh = getModuleMesh(&op);
     if (!mesh || mesh->mesh.numDevices() == 1)
@@ -233,9 +228,26 @@ FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
                 "mesh=node:N,gpu:M";
     return getGrid(*mesh).value_or(mesh->mesh);
   }
-  return emitError(loc, "expected a mesh, but the module has none; name the "
-                        "tiers from slowest to fastest with "
-                        "mesh=node:N,gpu:M");
+  return emitError(module.getLoc(),
+                   "expected a mesh, but the module has none; name the tiers "
+                   "from slowest to fastest with mesh=node:N,gpu:M");
+}
+
+FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
+  // A rewritten module records its tiers.
+  auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
+  bool isOfRewrite = rewritten && spec.empty();
+  if (isOfRewrite)
+    spec = rewritten.getValue();
+  if (spec.empty())
+    return getOwnMesh(module);
+  FailureOr<Mesh> mesh = parseMesh(module, spec);
+  if (succeeded(mesh) && !isOfRewrite && !spec.contains('@'))
+    mesh = matchNames(module, *mesh);
+  if (succeeded(mesh) && rewritten && mesh->str() != rewritten.getValue())
+    return emitError(module.getLoc(), "expected the mesh of the rewrite, ")
+           << rewritten << ", but got '" << spec << "'";
+  return mesh;
 }
 
 //===----------------------------------------------------------------------===//
