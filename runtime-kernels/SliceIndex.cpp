@@ -63,7 +63,7 @@ cudaError_t SliceIndex::create(const SliceMap &map, SliceIndex &index) {
 
   index.chunks = map.numChunks();
   index.elements = map.elementsPerChunk();
-  // part and inner are neighbours in the tensor and in the chunk.
+  // part and inner are neighbors in the tensor and in the chunk.
   index.extent = map.extent * map.inner;
   index.outer = map.outer;
   index.begin = map.partBegin() * map.inner;

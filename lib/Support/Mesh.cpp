@@ -139,7 +139,7 @@ std::optional<Mesh> Mesh::get(std::vector<MeshAxis> axes,
     mesh.strides.clear();
     return mesh;
   }
-  // Along an axis of size 1 there are no neighbours: any stride would do.
+  // Along an axis of size 1 there are no neighbors: any stride would do.
   for (size_t index = 0; index < mesh.axes.size(); ++index)
     if (mesh.axes[index].size == 1)
       mesh.strides[index] = 1;

@@ -16,7 +16,7 @@
 // SAME-COUNT-2: stablehlo.all_reduce
 
 // A kept weight, its gradient and what else there is. A device sends its slice
-// of 32 * 64 * 2 bytes to the other node and twice that to its 3 neighbours.
+// of 32 * 64 * 2 bytes to the other node and twice that to its 3 neighbors.
 
 // CHECK: bytes that a device sends per step over each tier of node:2,gpu:4
 // CHECK: collective {{.*}} node before after gpu before after location

@@ -164,7 +164,7 @@ TEST(CudaStreams, IndependentOperationsOverlap) {
 
 /// Independent kernels of one kind are a single launch, also for work that
 /// waits for one of them.
-TEST(CudaStreams, NeighboursAreLaunchedTogether) {
+TEST(CudaStreams, NeighborsAreLaunchedTogether) {
   TestWorld world("cuda", "gpu:1", 20'000'000);
   world.runAll([&](zpp_rt_rank *rank, int64_t index) {
     DeviceBuffer input(rank, 4 * kChunkBytes), first(rank, kChunkBytes),

@@ -36,8 +36,8 @@ size_t StreamPlan::chooseForKernel(const Situation &situation,
       int64_t last = situation.last[exchanges];
       if (situation.batch == exchanges)
         --last;
-      bool isBehindLast = producers[exchanges] >= last;
-      return followsExchange && isFree && isFast[tier] && isBehindLast
+      bool followsLast = producers[exchanges] >= last;
+      return followsExchange && isFree && isFast[tier] && followsLast
                  ? exchanges
                  : after;
     }

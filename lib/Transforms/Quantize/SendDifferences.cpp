@@ -185,7 +185,7 @@ private:
   /// Entries of `zpp.state` that say which elements of a weight, or of a stack
   /// of them, a device keeps: the `shape`, the partitioned `dim`, and for each
   /// factor of it, the most significant first, its size and the difference of
-  /// the ids of devices that are neighbours along it, 0 if it is held whole.
+  /// the ids of devices that are neighbors along it, 0 if it is held whole.
   static SmallVector<NamedAttribute> describe(const KeptGather &kept,
                                               ShardType shard) {
     Builder builder(shard.getContext());

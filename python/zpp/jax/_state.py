@@ -40,7 +40,7 @@ class Layout:
     shape: tuple[int, ...]
     dim: int
     #: Factors of the dim, the most significant first: the size of each, and the
-    #: difference of the ids of devices that are neighbours along it; 0 where a
+    #: difference of the ids of devices that are neighbors along it; 0 where a
     #: device holds all of it.
     factors: tuple[tuple[int, int], ...]
 

@@ -45,7 +45,7 @@ class Layout:
 
     @functools.cached_property
     def _runs(self) -> list[tuple[torch.dtype, int]]:
-        """Types and bytes of neighbours of one type."""
+        """Types and bytes of neighbors of one type."""
         runs: list[tuple[torch.dtype, int]] = []
         for dtype, count in self.segments:
             size = count * dtype.itemsize
