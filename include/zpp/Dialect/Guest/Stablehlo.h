@@ -120,8 +120,7 @@ std::optional<ProductDims> getProductDims(mlir::Operation *op,
 /// The order that the dims of the result of `product`, a `dot_general`, would
 /// have if its operands were exchanged: those of the second operand come before
 /// those of the first. nullopt if `product` cannot be read or is another op.
-std::optional<llvm::SmallVector<int64_t>>
-getExchange(mlir::Operation *product);
+std::optional<llvm::SmallVector<int64_t>> getExchange(mlir::Operation *product);
 /// Exchanges the operands of such a product. Its result then has the dims in
 /// that order, and each element is the sum of the same products.
 void exchangeOperands(mlir::Operation *product);
