@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 
 import zpp.torch
-from zpp.torch import _ahead, _communication, _pytorch, _secondary
+from zpp.torch import _ahead, _gathers, _pytorch, _secondary
 
 from training import (Alternating, all_ranks, device, fully_shard, gathered_bytes,
                       gathered_digest, loss_of, make_batch, make_model,
@@ -26,18 +26,18 @@ def order_of_hops(options, prefetch=0, **model_options) -> list[list[str]]:
     set_prefetch(model, prefetch)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     found: list[list[str]] = []
-    fill = _communication.Communication._fill
+    fill = _gathers.Gathers._fill
     gather = _secondary.SecondaryPartition.gather
 
     def watched_fill(self, *args):
-        found[-1].append(f"outer {self.name or 'root'}")
+        found[-1].append(f"outer {self._shared.name or 'root'}")
         return fill(self, *args)
 
     def watched_gather(self, *args):
         found[-1].append(f"inner {self._name or 'root'}")
         return gather(self, *args)
 
-    with (mock.patch.object(_communication.Communication, "_fill", watched_fill),
+    with (mock.patch.object(_gathers.Gathers, "_fill", watched_fill),
           mock.patch.object(_secondary.SecondaryPartition, "gather",
                             watched_gather)):
         for _ in range(2):
@@ -56,15 +56,15 @@ def set_prefetch(model, count: int) -> None:
 def hops_ahead():
     """The hops that begin ahead of their gathers, by the names of their modules."""
     began: list[str] = []
-    run_ahead = _communication.Communication._run_ahead
+    run_ahead = _gathers.Gathers._run_ahead
 
     def watched(self, begin):
         before = self._ahead
         run_ahead(self, begin)
         if self._ahead is not before:
-            began.append(self.name)
+            began.append(self._shared.name)
 
-    with mock.patch.object(_communication.Communication, "_run_ahead", watched):
+    with mock.patch.object(_gathers.Gathers, "_run_ahead", watched):
         yield began
 
 

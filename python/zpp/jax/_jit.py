@@ -171,7 +171,7 @@ class JittedStep(_CountedStep):
         self._auto = auto
         #: From which call on which options, the latest first.
         self._schedule = read_schedule(schedule, options, "call")
-        self._jitted = step
+        self._jitted: Any = step
         if isinstance(step, jax.stages.Wrapped):
             _check_named_again(jit_options)
         else:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The objects that FSDP2 calls in the place of its own, and what they return."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,10 +10,14 @@ import torch.distributed as dist
 
 
 class _Allocating:
-    """FSDP2 asks its collectives for their buffers."""
+    """FSDP2 asks its collectives for their buffers.
 
-    def __init__(self, communication: Any):
-        self._communication = communication
+    Args:
+      run: the collective.
+    """
+
+    def __init__(self, run: Callable[..., Any]):
+        self._run = run
 
     def allocate(self, size, *, dtype: torch.dtype, device: torch.device
                  ) -> torch.Tensor:
@@ -22,16 +27,14 @@ class _Allocating:
 class AllGather(_Allocating):
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
                  group: dist.ProcessGroup, async_op: bool = False) -> Any:
-        return self._communication.gather(output_tensor, input_tensor, group,
-                                          async_op)
+        return self._run(output_tensor, input_tensor, group, async_op)
 
 
 class ReduceScatter(_Allocating):
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
                  group: dist.ProcessGroup, op: Any, async_op: bool = False
                  ) -> Any:
-        return self._communication.scatter(output_tensor, input_tensor, group,
-                                           op, async_op)
+        return self._run(output_tensor, input_tensor, group, op, async_op)
 
 
 class Work(dist.Work):

@@ -23,11 +23,13 @@ from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
-from zpp.torch._communication import Communication, Steps
+from zpp.torch._communication import Communication
+from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
 from zpp.torch._secondary import check_comparisons
+from zpp.torch._shared import Steps
 
 #: Communications that `compress` has attached, by the module of fully_shard.
 _attached: "weakref.WeakKeyDictionary[FSDPModule, list[Communication]]" = (
@@ -122,7 +124,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         _check_own(name, parameters)
 
     passes = Passes(micro_batches)
-    order: Order[Communication] = Order()
+    order: Order[Gathers] = Order()
     steps = Steps(steps_done)
     communications = [
         Communication(name, module, parameters, options.mesh, variants, steps,
@@ -150,13 +152,13 @@ def _attach(modules: Mapping[str, FSDPModule],
     are off, by PyTorch's own collectives."""
     for module in modules.values():
         for communication in _attached.get(module, ()):
-            communication.detach()
+            communication.gathers.detach()
         _attached[module] = []
     for (_, module, parameters), communication in zip(groups, communications):
         original = _originals.pop(parameters, None)
         _pytorch.set_post_backward(
-            parameters, communication.post_backward
-            if not is_off and communication.can_accumulate() else None)
+            parameters, communication.reductions.post_backward
+            if not is_off and communication.reductions.can_accumulate() else None)
         if is_off:
             if original is not None:
                 _pytorch.set_collectives(parameters, original, None)
@@ -164,8 +166,8 @@ def _attach(modules: Mapping[str, FSDPModule],
         _originals[parameters] = (
             original or _pytorch.own_collectives(parameters))
         _pytorch.set_collectives(parameters, communication.collectives(),
-                                 communication.all_reduce)
-        communication.follow_loads()
+                                 communication.reductions.all_reduce)
+        communication.gathers.follow_loads()
         _attached[module].append(communication)
 
 
@@ -217,7 +219,7 @@ def _check_rest(model: nn.Module) -> None:
 def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
     """Checks that no gradients wait, which would be lost."""
     for name, module in modules.items():
-        if any(each.is_pending() for each in _attached.get(module, ())):
+        if any(each.reductions.is_pending() for each in _attached.get(module, ())):
             raise RuntimeError(
                 f"'{name}': expected compress to be called between updates, but "
                 f"gradients wait for the last micro-batch of one; "
@@ -231,13 +233,13 @@ def _check_use(communications: list[Communication],
         return
     for _, options in variants:
         if sends_differences(options) and not any(
-                each.sends_differences() for each in communications):
+                each.gathers.sends_differences() for each in communications):
             warn(f"weights={options.weights!r}: no weights are gathered from "
                  f"another secondary group, so they are sent whole, in i8; "
                  f"with secondary=1 each device holds all weights")
             return
         if options.accumulate not in (None, "none") and not any(
-                each.can_accumulate() for each in communications):
+                each.reductions.can_accumulate() for each in communications):
             warn(f"accumulate={options.accumulate!r}: no gradients are summed "
                  f"between such groups, so it has no effect")
             return

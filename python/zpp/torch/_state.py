@@ -33,11 +33,11 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     """
     own, held = {}, []
     for name, communication in _named(model):
-        slice_ = communication.own()
+        slice_ = communication.gathers.own()
         if slice_ is not None:
             held.append(name)
         else:
-            slice_ = communication.empty_own()
+            slice_ = communication.gathers.empty_own()
         if slice_ is not None:
             own[name] = slice_
     return {"mesh": _mesh_of(model), "held": ",".join(held),
@@ -64,7 +64,7 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
     if state.get("mesh") != mesh:
         reason = f"expected one of the mesh {mesh}, but got {state.get('mesh')}"
     for name in held:
-        wanted = named[name].empty_own() if name in named else None
+        wanted = named[name].gathers.empty_own() if name in named else None
         if not reason and (wanted is None or wanted.shape != own[name].shape
                            or wanted.dtype != own[name].dtype):
             reason = (f"expected slices of the same model and options, but got "
@@ -77,13 +77,13 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
              f"once: {reason}")
         return
     for name in held:
-        named[name].load_own(own[name])
+        named[name].gathers.load_own(own[name])
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Communication]]:
     """Those that send differences, by names that checkpoints have."""
     for name, number, communication in communications_of(model):
-        if communication.sends_differences():
+        if communication.gathers.sends_differences():
             yield f"{name or 'root'}.{number}", communication
 
 

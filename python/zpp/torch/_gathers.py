@@ -1,0 +1,342 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The gathers of weights that FSDP2 calls in place of its own."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from zpp._options import parse_mesh
+from zpp._torch_options import TorchOptions as Options
+from zpp.torch import _mesh, _pytorch
+from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
+from zpp.torch._bucket import sends_differences
+from zpp.torch._functions import run_apart
+from zpp.torch._layout import Layout
+from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain
+from zpp.torch._runtime import follow_timeout
+from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
+from zpp.torch._shared import Shared, once, reason_of
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How a gather is executed: by hops, or by a plan."""
+
+    hops: Hops | None = None
+    plan: Plan | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gather:
+    """A gather by hops."""
+
+    #: The type and the elements of this rank's slice.
+    dtype: torch.dtype
+    elements: int
+    group: dist.ProcessGroup
+    hops: Hops
+
+
+class Gathers:
+    """The gathers of a group of parameters.
+
+    Args:
+      order: that of all modules of the same call of `compress`.
+    """
+
+    def __init__(self, shared: Shared, order: "Order[Gathers]"):
+        self._shared = shared
+        self._parameters = shared.parameters
+        self._mesh = shared.mesh
+        #: The results of methods, see `once`.
+        self._known: dict[tuple, Any] = {}
+        self._secondary = SecondaryPartition(shared.name, shared.parameters)
+        self._order = order
+        #: The latest gather by hops.
+        self._latest: _Gather | None = None
+        #: The hop that was run ahead of its gather.
+        self._ahead: Plan | None = None
+        self._hooks: list[Any] = []
+
+    def makers(self) -> list[Callable[[], Plan]]:
+        """Functions that make the plans of the gathers that the next steps will have,
+        as far as they are known."""
+        slices = _pytorch.slices_of(self._parameters)
+        group = _pytorch.shard_group(self._parameters)
+        makers: list[Callable[[], Plan]] = []
+        for _, options in self._shared.variants if group and slices.gathered else ():
+            elements, dtype = slices.gathered
+            if hops := self._hops(options, group):
+                makers.append(functools.partial(
+                    self._outer_plan, options, dtype, elements, hops,
+                    sends_differences(options)))
+            else:
+                makers.append(functools.partial(
+                    make_plan, "all_gather", dtype, elements, False, self._mesh,
+                    group, _whole(options), reason_of("all_gather", options),
+                    layout=slices.layout))
+        return makers
+
+    def gather(self, result: torch.Tensor, source: torch.Tensor,
+               group: dist.ProcessGroup, async_op: bool) -> Any:
+        self._shared.check_capture(source)
+        options = self._gather_options()
+        way = self._gather_way(options, group, source.dtype, source.numel(),
+                               type(source))
+        hops, plan = way.hops, way.plan
+        if hops is not None:
+            def gather():
+                self._gather_in_hops(result, source, group, hops, options)
+
+            return run_apart(gather, stream_of_gathers(source.device), source,
+                             result) if async_op else gather()
+        assert plan
+        self._shared.calls[plan] += 1
+        if not plan.compiled:
+            return _pytorch.all_gather(result, source, group, async_op)
+        return self._shared.function(plan)([source], result, async_op)
+
+    @once
+    def _gather_way(self, options: Options, group: dist.ProcessGroup,
+                    dtype: torch.dtype, elements: int, kind: type) -> _Way:
+        """Args:
+          kind: torch.Tensor, or the one of fake tensors in a dry run.
+        """
+        shards = _pytorch.shard_group(self._parameters)
+        reason = reason_of("all_gather", options)
+        if shards is not None and group.size() < shards.size():
+            self._check_secondary(options, group)
+            reason = "it is gathered from a secondary partition"
+        elif hops := self._hops(options, group):
+            return _Way(hops=hops)
+        return _Way(plan=make_plan(
+            "all_gather", dtype, elements, False, self._mesh, group, _whole(options),
+            reason, layout=self._layout(dtype, elements)))
+
+    def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
+        """The hops of a gather over all ranks of the weights, if what the secondary
+        group holds is kept."""
+        tiers = parse_mesh(self._mesh)
+        secondary = options.secondary
+        if secondary is None and sends_differences(options):
+            secondary = list(tiers)[-1]
+        if secondary in (None, "none") or _pytorch.is_dry_run(group):
+            return None
+        return make_hops(group, _mesh.devices_of(secondary, tiers),
+                         self._parameters.device)
+
+    def _gather_options(self) -> Options:
+        shared = self._shared
+        # A frozen module has no steps of its own.
+        return shared.options_at(shared.steps if shared.has_gradients else
+                                 shared.steps_of_all.latest)
+
+    def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
+                        group: dist.ProcessGroup, hops: Hops, options: Options
+                        ) -> None:
+        follow_timeout(group, source.device)
+        # The weights are there now; the hop of this gather is not yet complete.
+        begin = (torch.cuda.current_stream(source.device).record_event()
+                 if source.is_cuda else None)
+        self._latest = _Gather(source.dtype, source.numel(), group, hops)
+        state, step = self._version(source.dtype, source.numel(), group, options)
+        is_held = self._secondary.holds(state, step, source)
+        ahead, self._ahead = self._ahead, None
+        if is_held:
+            outer = ahead or self._outer_plan(
+                options, source.dtype, source.numel(), hops, False)
+        else:
+            outer = self._fill(source, hops, options, state, step)
+            if ahead is not None:
+                self._shared.calls[plan_in_vain(ahead, self._mesh, group)] += 1
+        if not _pytorch.is_backward():
+            after = self._order.follow(self, group)
+            if after is not None and after is not self:
+                after._run_ahead(begin)
+        self._secondary.gather(result, hops)
+        self._shared.calls[plan_hops(
+            outer, self._mesh, group, hops.inner, source.dtype,
+            is_held and ahead is None)] += 1
+
+    def _version(self, dtype: torch.dtype, elements: int, group: dist.ProcessGroup,
+                 options: Options) -> tuple[tuple | None, int]:
+        """Returns the state and the step of the weights: what is held of other ones
+        is not that of a gather now."""
+        state = self._secondary.get_state(options, group, dtype, elements)
+        # Trained weights change after their gradients were reduced, whoever
+        # changes them.
+        is_trained = _pytorch.is_trained(self._parameters)
+        return state, (self._shared.steps if is_trained else 0)
+
+    def _fill(self, source: torch.Tensor, hops: Hops, options: Options,
+              state: tuple | None, step: int) -> Plan:
+        """Runs the outer hop, whose result is held."""
+        secondary = self._secondary
+        base = None
+        if sends_differences(options):
+            base = secondary.get_base(hops.outer, step, source)
+        outer = self._outer_plan(options, source.dtype, source.numel(), hops,
+                                 base is not None)
+        if base is not None and outer.compiled:
+            own = base.narrow(0, source.numel() * hops.outer.rank(),
+                              source.numel())
+            self._shared.function(outer)([source, own, base], base)
+        else:
+            held = secondary.get_buffer(source.numel() * hops.outer.size(),
+                                        source)
+            if outer.compiled:
+                self._shared.function(outer)([source], held)
+            else:
+                _pytorch.all_gather(held, source, hops.outer)
+        secondary.keep(state, step, source, hops.outer)
+        return outer
+
+    def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
+        """Runs the outer hop of the gather that comes next, if it is needed, beside
+        what the calling stream does. That gather finds what is held.
+
+        Args:
+          begin: what the hop waits for; None on the CPU.
+        """
+        if self._latest is None:
+            return
+        latest, options = self._latest, self._gather_options()
+        of = latest.dtype, latest.elements
+        if self._gather_way(options, latest.group, *of,
+                            torch.Tensor).hops != latest.hops:
+            return
+        state, step = self._version(*of, latest.group, options)
+        if state is None or self._secondary.is_of(state, step):
+            return
+        if begin is None:
+            self._fill_ahead(latest, options, state, step)
+            return
+        device = self._parameters.device
+        stream = stream_of_hop(device)
+        stream.wait_event(begin)
+        with torch.cuda.stream(stream):
+            copied = self._fill_ahead(latest, options, state, step)
+        if copied is not None:
+            # Nobody changes the weights before.
+            torch.cuda.current_stream(device).wait_event(copied)
+
+    def _fill_ahead(self, gather: _Gather, options: Options, state: tuple,
+                    step: int) -> torch.cuda.Event | None:
+        """Runs the outer hop of a gather on the current stream. Returns the event after
+        which the weights may change; None on the CPU, or if there is no such hop."""
+        source = _pytorch.next_slice(self._parameters)
+        if (source is None or source.dtype != gather.dtype
+                or source.numel() != gather.elements):
+            return None
+        copied = (torch.cuda.current_stream(source.device).record_event()
+                  if source.is_cuda else None)
+        if self._ahead is not None:
+            self._shared.calls[plan_in_vain(self._ahead, self._mesh, gather.group)] += 1
+        self._ahead = self._fill(source, gather.hops, options, state, step)
+        self._secondary.record_use()
+        return copied
+
+    @once
+    def _outer_plan(self, options: Options, dtype: torch.dtype, elements: int,
+                    hops: Hops, is_difference: bool) -> Plan:
+        reason = reason_of("all_gather", options)
+        if sends_differences(options) and not is_difference:
+            reason = "there is nothing that differences could be added to"
+        return make_plan("all_gather", dtype, elements, False, self._mesh,
+                         hops.outer, options, reason, is_difference,
+                         layout=self._layout(dtype, elements))
+
+    def _layout(self, dtype: torch.dtype, elements: int) -> Layout | None:
+        """The order of a slice that is gathered as bytes, if it is known."""
+        if dtype != torch.uint8:
+            return None
+        layout = _pytorch.slices_of(self._parameters).layout
+        return layout if layout and layout.bytes == elements else None
+
+    def forget(self) -> None:
+        """Has the next gather cross nodes, whatever is held, with whole weights."""
+        self._secondary.forget()
+
+    def sends_differences(self) -> bool:
+        """Whether gathers send differences, at some steps."""
+        return self._difference_hops() is not None
+
+    def _difference_hops(self) -> Hops | None:
+        """The hops of the first options that send differences."""
+        group = _pytorch.shard_group(self._parameters)
+        hops = (self._hops(options, group)
+                for _, options in reversed(self._shared.variants)
+                if group is not None and sends_differences(options))
+        return next(filter(None, hops), None)
+
+    def own(self) -> torch.Tensor | None:
+        """A copy of what the other ranks hold of this one's slice; None if they
+        hold nothing that differences could be added to."""
+        hops = self._difference_hops()
+        return self._secondary.own(hops.outer) if hops else None
+
+    def empty_own(self) -> torch.Tensor | None:
+        """Zeros of its shape, on the device; None if the latter is not known
+        before the first step."""
+        slices = _pytorch.slices_of(self._parameters)
+        if slices.gathered is None:
+            return None
+        elements, dtype = slices.gathered
+        return torch.zeros(elements, dtype=dtype, device=self._parameters.device)
+
+    def load_own(self, own: torch.Tensor) -> None:
+        """The next gather sends differences to what `own` returned. All ranks
+        of the group call it."""
+        hops = self._difference_hops()
+        assert hops
+        self._secondary.load(own.to(self._parameters.device), hops.outer)
+
+    def follow_loads(self) -> None:
+        """Has whole weights sent after a state dict was loaded."""
+        if self.sends_differences():
+            self._hooks = _pytorch.on_load(
+                self._parameters, lambda *_: self._secondary.forget())
+
+    def detach(self) -> None:
+        """Undoes `follow_loads`, and leaves the order of gathers."""
+        self._order.leave(self)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def unused(self) -> Plan | None:
+        """The plan of a hop whose gather has not come yet, as the report counts it."""
+        if self._ahead is None or self._latest is None:
+            return None
+        return plan_in_vain(self._ahead, self._mesh, self._latest.group)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of this rank's device that hold weights."""
+        return self._secondary.bytes
+
+    def _check_secondary(self, options: Options, group: dist.ProcessGroup
+                         ) -> None:
+        """Checks that FSDP2's own secondary partition, of
+        reshard_after_forward, is that of the options. PyTorch does not provide
+        its group earlier."""
+        if options.secondary in (None, "none"):
+            return
+        wanted = _mesh.devices_of(options.secondary, parse_mesh(self._mesh))
+        if group.size() != wanted:
+            raise ValueError(
+                f"secondary={options.secondary!r}: expected '{self._shared.name}' to "
+                f"gather over {wanted} ranks in the backward pass, but got "
+                f"{group.size()}; call fully_shard with "
+                f"reshard_after_forward={wanted} or True")
+
+
+def _whole(options: Options) -> Options:
+    """The options of a gather that has no differences to send."""
+    return (options.replace(weights="i8") if sends_differences(options)
+            else options)

@@ -1,0 +1,269 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The reductions of gradients that FSDP2 calls in place of its own."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from zpp._options import parse_mesh
+from zpp._torch_options import TorchOptions as Options
+from zpp._warn import warn
+from zpp.torch import _mesh, _pytorch
+from zpp.torch._accumulate import Accumulation, Passes
+from zpp.torch._calls import Work
+from zpp.torch._plans import Plan, make_plan, plan_sum
+from zpp.torch._runtime import follow_timeout
+from zpp.torch._secondary import Hops, make_hops
+from zpp.torch._shared import Shared, once, reason_of
+
+
+class Reductions:
+    """The scatters and all-reduces of a group of parameters.
+
+    Args:
+      module: the one of fully_shard that the group belongs to.
+      passes: those of all modules of the same call of `compress`.
+    """
+
+    def __init__(self, shared: Shared, module: FSDPModule, passes: Passes):
+        self._shared = shared
+        self._parameters = shared.parameters
+        self._mesh = shared.mesh
+        #: The results of methods, see `once`.
+        self._known: dict[tuple, Any] = {}
+        #: The options of the latest scatter, until its result is reduced.
+        self._reduced: Options | None = None
+        self._has_warned = False
+        self._accumulation = Accumulation(shared.name, module, shared.parameters,
+                                          passes, self._accumulates)
+
+    def makers(self) -> list[Callable[[], Plan]]:
+        """Functions that make the plans of the reductions that the next steps will
+        have, as far as they are known."""
+        slices = _pytorch.slices_of(self._parameters)
+        if not slices.reduced:
+            return []
+        elements, dtype = slices.reduced
+        scatters = _pytorch.scatter_group(self._parameters)
+        wanted = [("reduce_scatter", scatters),
+                  ("all_reduce", _pytorch.replica_group(self._parameters))]
+        makers: list[Callable[[], Plan]] = [
+            functools.partial(
+                make_plan, kind, dtype, elements, slices.is_mean, self._mesh, group,
+                options, reason_of(kind, options))
+            for kind, group in wanted if group
+            for _, options in self._shared.variants]
+        for _, options in self._shared.variants if scatters else ():
+            if hops := self._sum_hops(options, scatters):
+                makers += [
+                    functools.partial(self._sum_plan, options, scatters, elements,
+                                      dtype, is_inner)
+                    for is_inner in (True, False)
+                    if hops.inner.size() > 1 or not is_inner]
+        return makers
+
+    def scatter(self, result: torch.Tensor, source: torch.Tensor,
+                group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
+        self._shared.check_capture(source)
+        accumulation = self._accumulation
+        self._reduced = self._reduction_options()
+        if (accumulation.is_partial or accumulation.is_pending) and (
+                hops := self._sum_hops(self._reduced, group)):
+            self._scatter_sum(result, source, group, op, hops)
+            return Work() if async_op else None
+        plan, factor = self._plan_reduction(
+            "reduce_scatter", result, group, op, self._reduced)
+        if not plan.compiled:
+            return _pytorch.reduce_scatter(result, source, group, op, async_op)
+        return self._shared.function(plan)([source], result, async_op, factor)
+
+    def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
+                   ) -> None:
+        """In place, over the replicas of HSDP."""
+        self._shared.check_capture(tensor)
+        accumulation = self._accumulation
+        # It is of the same step as the scatter, if there was one.
+        options, self._reduced = self._reduced or self._reduction_options(), None
+        shards = _pytorch.scatter_group(self._parameters)
+        if not (shards and self._sum_hops(options, shards)):
+            # Between replicas alone.
+            if accumulation.is_partial:
+                accumulation.add(tensor)
+            elif accumulation.is_pending:
+                tensor += accumulation.take()
+        if accumulation.is_partial:
+            tensor.zero_()
+            return
+        plan, factor = self._plan_reduction(
+            "all_reduce", tensor, group, op, options)
+        if not plan.compiled:
+            dist.all_reduce(tensor, op=op, group=group)
+            return
+        self._shared.function(plan)([tensor], tensor, factor=factor)
+
+    def _plan_reduction(self, kind: str, result: torch.Tensor,
+                        group: dist.ProcessGroup, op: Any, options: Options
+                        ) -> tuple[Plan, float | None]:
+        """With the number by which the sum is multiplied, if it is."""
+        is_mean = op == dist.ReduceOp.AVG
+        # PyTorch multiplies each summand, zpp multiplies the sum.
+        factor = _pytorch.factor_of(op)
+        is_sum = op == dist.ReduceOp.SUM or factor is not None
+        other = ("" if is_mean or is_sum else
+                 f"it is no sum and no mean, but {op}")
+        plan = self._reduction(options, kind, result.dtype, result.numel(), group,
+                               is_mean, other)
+        self._shared.calls[plan] += 1
+        return plan, factor
+
+    @once
+    def _reduction(self, options: Options, kind: str, dtype: torch.dtype,
+                   elements: int, group: dist.ProcessGroup, is_mean: bool,
+                   other: str) -> Plan:
+        """Args:
+          other: what the reduction is, if zpp does not know it.
+        """
+        return make_plan(kind, dtype, elements, is_mean, self._mesh, group, options,
+                         reason_of(kind, options) or other)
+
+    def _accumulates(self) -> bool:
+        """Whether gradients wait for the last micro-batch, at this step."""
+        options = self._shared.options_at(self._shared.steps)
+        if not self._can_accumulate(options):
+            return False
+        if not _pytorch.has_gradient_hooks(self._parameters):
+            return True
+        if not self._has_warned:
+            self._has_warned = True
+            warn(f"'{self._shared.name}': gradients cross nodes in each micro-batch, "
+                 f"because hooks of the user see them as soon as they are reduced")
+        return False
+
+    def can_accumulate(self) -> bool:
+        """Whether there is something to send once per update, at some steps."""
+        return any(self._can_accumulate(options)
+                   for _, options in self._shared.variants)
+
+    def _can_accumulate(self, options: Options) -> bool:
+        if options.accumulate in (None, "none"):
+            return False
+        shards = _pytorch.scatter_group(self._parameters)
+        return (shards is not None and self._sum_hops(options, shards) is not None
+                or self._crosses(options,
+                                 _pytorch.replica_group(self._parameters)))
+
+    @once
+    def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:
+        """Whether a group has ranks that do not sum their gradients in each
+        micro-batch."""
+        tiers = parse_mesh(self._mesh)
+        return group is not None and not set(_mesh.find_tiers(
+            tiers, dist.get_process_group_ranks(group))) <= set(
+                _mesh.inner_tiers(options.accumulate, tiers))
+
+    def _sum_hops(self, options: Options, group: dist.ProcessGroup
+                  ) -> Hops | None:
+        """The hops of a scatter, of which the outer one waits for the last
+        micro-batch; None if there is none. The inner group may be this rank."""
+        if options.accumulate in (None, "none") or _pytorch.is_dry_run(group):
+            return None
+        return self._find_sum_hops(options, group)
+
+    @once
+    def _find_sum_hops(self, options: Options, group: dist.ProcessGroup
+                       ) -> Hops | None:
+        if not self._crosses(options, group):
+            return None
+        tiers = parse_mesh(self._mesh)
+        devices = math.prod(tiers[name] for name in _mesh.inner_tiers(
+            options.accumulate, tiers))
+        return make_hops(group, devices, self._parameters.device)
+
+    @once
+    def _sum_plan(self, options: Options, group: dist.ProcessGroup,
+                  elements: int, dtype: torch.dtype, is_inner: bool) -> Plan:
+        """The inner hop, or the outer one of sums in float32."""
+        tiers = parse_mesh(self._mesh)
+        inner = _mesh.inner_tiers(options.accumulate, tiers)
+        along = tuple(
+            name for name in _mesh.find_tiers(
+                tiers, dist.get_process_group_ranks(group))
+            if (name in inner) is is_inner)
+        return make_plan(
+            "reduce_scatter", dtype if is_inner else torch.float32, elements,
+            False, self._mesh, group, options,
+            reason_of("reduce_scatter", options), along=along)
+
+    def _scatter_sum(self, result: torch.Tensor, source: torch.Tensor,
+                     group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
+        """The inner hop; for the last micro-batch the outer one, of all."""
+        follow_timeout(group, source.device)
+        accumulation, options = self._accumulation, self._reduced
+        assert options
+        run = []
+        if hops.inner.size() == 1:
+            accumulation.add(source)
+        else:
+            inner = self._sum_plan(options, group, result.numel(), source.dtype,
+                                   True)
+            part = source.new_empty(result.numel() * hops.outer.size())
+            if inner.compiled:
+                self._shared.function(inner)([source], part)
+            else:
+                _pytorch.reduce_scatters(
+                    part.split(result.numel()),
+                    source.split(hops.inner.size() * result.numel()), hops.inner)
+            accumulation.add(part)
+            run.append(inner)
+        outer = self._sum_plan(options, group, result.numel(), source.dtype, False)
+        if not accumulation.is_partial:
+            run.append(outer)
+        self._shared.calls[plan_sum(outer, source.dtype, tuple(run),
+                                    accumulation.is_reduced)] += 1
+        if accumulation.is_partial:
+            result.zero_()
+            return
+        total = accumulation.take()
+        sums = (result if result.dtype == torch.float32 else
+                total.new_empty(result.numel()))
+        if outer.compiled:
+            self._shared.function(outer)([total], sums)
+        else:
+            _pytorch.reduce_scatter(sums, total, hops.outer, dist.ReduceOp.SUM)
+        if op == dist.ReduceOp.AVG:
+            sums /= group.size()
+        elif (factor := _pytorch.factor_of(op)) is not None:
+            sums *= factor
+        if sums is not result:
+            result.copy_(sums)
+
+    def _reduction_options(self) -> Options:
+        """The options of the step whose gradients are reduced now: the micro-batches
+        of an update are one."""
+        shared = self._shared
+        return (shared.options_at(shared.steps) if self._accumulation.is_partial
+                else shared.next_step())
+
+    def forget(self) -> None:
+        """Drops gradients that wait."""
+        self._accumulation.drop()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of this rank's device that hold gradients of an update that is not
+        complete."""
+        return self._accumulation.bytes
+
+    def is_pending(self) -> bool:
+        """Whether gradients wait for the last micro-batch of an update."""
+        return self._accumulation.is_pending
+
+    def post_backward(self, original: Callable[..., None], *args: Any) -> None:
+        """In the place of FSDP2's."""
+        self._accumulation.post_backward(original, *args)
