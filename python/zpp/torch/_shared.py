@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gathers and the reductions of a group of parameters share: its options by
+"""State that gathers and reductions of a group of parameters share: its options by
 the step, and the plans of its collectives with their calls."""
 
 import functools
