@@ -45,7 +45,8 @@ public:
   }
 
 private:
-  /// True if `op` may move up to what it depends on.
+  /// True if `op` may move up to what it depends on. It is not done again, so
+  /// products and sums over devices may, too.
   static bool isMovable(Operation *op) {
     return isTensorSum(op) || isBarrier(op) || isDeterministic(op) ||
            isNamed(op, guest::kConvolution) || isNamed(op, guest::kReduce) ||
