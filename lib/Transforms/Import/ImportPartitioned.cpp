@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Conversions.h"
 #include "FoldTransposes.h"
 #include "SavedSlices.h"
 #include "SplitBuckets.h"
@@ -172,24 +173,6 @@ private:
       eraseUnread(add);
     allReduces = llvm::filter_to_vector(
         known, [&](Operation *op) { return !merged.contains(op); });
-  }
-
-  /// The op, other than conversions, that alone reads the result of `op`.
-  static Operation *getOnlyReader(Operation *op) {
-    do {
-      if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
-        return nullptr;
-      op = *op->getResult(0).user_begin();
-    } while (isNamed(op, guest::kConvert));
-    return op;
-  }
-
-  /// The op whose result `value` is, but for conversions.
-  static Operation *getConverted(Value value) {
-    Operation *op = value.getDefiningOp();
-    while (op && isNamed(op, guest::kConvert) && op->getNumOperands() == 1)
-      op = op->getOperand(0).getDefiningOp();
-    return op;
   }
 
   /// Whether these are sums of floating-point tensors over the same devices.
