@@ -91,17 +91,16 @@ static std::optional<std::array<ProductDims, 2>> getBothDims(Operation *op) {
   return std::array<ProductDims, 2>{*left, *right};
 }
 
-std::optional<SmallVector<int64_t>> zpp::getExchange(Operation *product) {
-  auto dims = getBothDims(product);
-  if (!dims)
-    return std::nullopt;
-  auto left = cast<RankedTensorType>(product->getOperand(0).getType());
+/// The order of the dims of the result if the operands were exchanged; nullopt
+/// if the result does not fit the operands, which nothing has verified.
+static std::optional<SmallVector<int64_t>>
+getExchanged(Operation *product, const ProductDims &left) {
+  auto type = cast<RankedTensorType>(product->getOperand(0).getType());
   auto result = cast<RankedTensorType>(product->getResult(0).getType());
   // The dims of the result are those for both operands, those of the first and
   // those of the second.
-  const auto &[summed, batching] = dims->front();
-  int64_t first = batching.size();
-  int64_t second = left.getRank() - summed.size();
+  int64_t first = left.batching.size();
+  int64_t second = type.getRank() - left.summed.size();
   if (first > second || second > result.getRank())
     return std::nullopt;
   auto order = llvm::to_vector(llvm::seq<int64_t>(0, first));
@@ -133,9 +132,12 @@ static Attribute getDotDims(MLIRContext *context, const ProductDims &left,
                         context);
 }
 
-void zpp::exchangeOperands(Operation *product) {
-  SmallVector<int64_t> order = *getExchange(product);
-  auto [left, right] = *getBothDims(product);
+bool zpp::exchangeOperands(Operation *product, ArrayRef<int64_t> order) {
+  auto dims = getBothDims(product);
+  auto exchanged = dims ? getExchanged(product, dims->front()) : std::nullopt;
+  if (!exchanged || ArrayRef(*exchanged) != order)
+    return false;
+  const auto &[left, right] = *dims;
   product->setAttr("dot_dimension_numbers",
                    getDotDims(product->getContext(), right, left));
   if (auto precision = product->getAttrOfType<ArrayAttr>("precision_config"))
@@ -146,6 +148,7 @@ void zpp::exchangeOperands(Operation *product) {
   Value result = product->getResult(0);
   auto type = cast<RankedTensorType>(result.getType());
   result.setType(type.clone(applyPermutation(type.getShape(), order)));
+  return true;
 }
 
 double zpp::getProductFlops(Operation *op) {

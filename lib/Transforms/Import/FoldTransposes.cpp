@@ -25,20 +25,19 @@ static bool fold(Operation *scatter) {
   if (!product || getOnlyReader(product) != scatter || !transpose ||
       !isNamed(transpose, guest::kTranspose))
     return false;
-  std::optional<SmallVector<int64_t>> order = getExchange(product);
   auto permutation = transpose->getAttrOfType<DenseI64ArrayAttr>("permutation");
-  if (!order || !permutation || permutation.asArrayRef() != ArrayRef(*order))
+  if (!permutation || !exchangeOperands(product, permutation))
     return false;
 
-  auto *dim = llvm::find(*order, getCollectiveDim(scatter));
-  setCollectiveDim(scatter, dim - order->begin());
-  exchangeOperands(product);
+  ArrayRef<int64_t> order = permutation;
+  auto *dim = llvm::find(order, getCollectiveDim(scatter));
+  setCollectiveDim(scatter, dim - order.begin());
   // The scatter, and casts.
   for (Operation *op = *product->user_begin(); op != transpose;
        op = *op->user_begin()) {
     auto type = cast<RankedTensorType>(op->getResult(0).getType());
     op->getResult(0).setType(
-        type.clone(applyPermutation(type.getShape(), *order)));
+        type.clone(applyPermutation(type.getShape(), order)));
   }
   transpose->getResult(0).replaceAllUsesWith(transpose->getOperand(0));
   transpose->erase();

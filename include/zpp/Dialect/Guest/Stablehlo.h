@@ -117,13 +117,11 @@ struct ProductDims {
 std::optional<ProductDims> getProductDims(mlir::Operation *op,
                                           unsigned operand);
 
-/// The order that the dims of the result of `product`, a `dot_general`, would
-/// have if its operands were exchanged: those of the second operand come before
-/// those of the first. nullopt if `product` cannot be read or is another op.
-std::optional<llvm::SmallVector<int64_t>> getExchange(mlir::Operation *product);
-/// Exchanges the operands of such a product. Its result then has the dims in
-/// that order, and each element is the sum of the same products.
-void exchangeOperands(mlir::Operation *product);
+/// Exchanges the operands of `product`, a `dot_general`, if that brings the
+/// dims of its result into `order`: those of the second operand then come
+/// before those of the first, and each element is the sum of the same products.
+/// Returns false, and changes nothing, otherwise.
+bool exchangeOperands(mlir::Operation *product, llvm::ArrayRef<int64_t> order);
 
 /// The floating-point operations of a product or a convolution of static shape,
 /// a sum and a product each; 0 for other ops, and if `op` cannot be read.
