@@ -8,7 +8,7 @@ exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 (--gpus-per-node) as it is, rewritten with all of ZeRO++ in portable StableHLO
 (a), and rewritten for the runtime (b) with each technique and with all of them.
 "0.52 M (b)" has weights=i4:delta besides, whose first step sends whole weights.
-With one GPU per node, "0.77 M (b)" has int4 gradients, which "0.52 M (b)" has, too.
+With one GPU per node, "0.77 M (b)" keeps whole weights until the backward pass.
 "jit (b)" is the step with shardings alone, whose collectives XLA makes. Then it
 trains all of these from the same weights on the same batch, prints a table and
 draws it (if matplotlib is installed). Steps that were exported into

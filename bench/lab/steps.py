@@ -27,10 +27,10 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
-#: All techniques, with the runtime; with int4 gradients on the slow links
-#: whatever the number of GPUs per node; and with weights as differences, too.
+#: All techniques, with the runtime; with nodes of one GPU that keep whole weights;
+#: and with weights as differences.
 RUNTIME = "all (b)"
-INT4 = "0.77 M (b)"
+WHOLE = "0.77 M (b)"
 DIFFERENCES = "0.52 M (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
@@ -50,13 +50,10 @@ VARIANTS = {
 
 
 def _variants(gpus_per_node: int) -> dict[str, dict]:
-    """With one GPU per node there is one hop, to which the first format would
-    belong: there the gradients of "all (b)" are int8."""
-    formats = "i8:i4" if gpus_per_node > 1 else "i4"
-    int4 = _ALL | {"gradients": formats}
-    own = {} if int4 == _ALL else {INT4: int4}
-    differences = int4 | {"weights": "i4:delta"}
-    return VARIANTS | own | {DIFFERENCES: differences}
+    """With one GPU per node no group within it can keep a partition: there weights
+    are gathered twice, or kept whole."""
+    whole = {WHOLE: _ALL | {"secondary": 1}} if gpus_per_node == 1 else {}
+    return VARIANTS | whole | {DIFFERENCES: _ALL | {"weights": "i4:delta"}}
 
 
 def _replicated_variants(kind: str, gpus_per_node: int) -> dict[str, dict]:

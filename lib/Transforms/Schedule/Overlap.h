@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A block is scheduled in five phases:
+// A block is scheduled in six phases:
 //
+//   sort   updates in the order of their gradients    (OverlapUpdates.cpp)
 //   find   the ops that move with starts and waits    (OverlapTransfers.cpp)
 //   plan   before which op each start and wait is     (OverlapPlan.cpp, no IR)
 //          to stand
@@ -31,6 +32,11 @@
 #include <memory>
 
 namespace zpp {
+
+/// Sorts what `block` computes after its last heavy op, the updates of weights,
+/// by the scatters that it needs, in the order in which their gradients are
+/// there. Then updates run while later gradients are still on the way.
+void sortUpdates(mlir::Block &block, HeavyOps &compute);
 
 /// A start, its wait, and the ops that move with them.
 struct Transfer {
@@ -176,6 +182,8 @@ private:
   mlir::Value getTie(mlir::Operation *op, mlir::Operation *reader) const;
   mlir::Value getStartTie(mlir::Operation *start) const;
   mlir::Value getWaitTie(mlir::Operation *wait, mlir::Operation *reader) const;
+  mlir::Operation *tieUpdates(const llvm::DenseSet<mlir::Operation *> &updates,
+                              mlir::Operation *wait, mlir::Operation *previous);
   void note(mlir::Value value);
   void castAgain(zero::StartOp start, const Transfer &transfer);
 

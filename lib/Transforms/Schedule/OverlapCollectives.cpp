@@ -55,6 +55,8 @@ private:
     if (llvm::any_of(block.getOps<StartOp>(), hasTies) ||
         llvm::any_of(block.getOps<WaitOp>(), hasTies))
       return 0;
+    if (!isWhile(block.getParentOp()))
+      sortUpdates(block, compute);
     BlockTransfers transfers(block, compute, getArgument());
     if (transfers.empty())
       return 0;

@@ -12,6 +12,10 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
+/// The bytes of an update from which on it is worth a tie. Smaller ones XLA may
+/// compute together.
+static constexpr int64_t kLeastUpdate = 1 << 20;
+
 bool zpp::isTied(Value value) {
   if (auto start = value.getDefiningOp<StartOp>())
     return llvm::is_contained(start.getTied(), value);
@@ -117,7 +121,75 @@ Value Ties::getWaitTie(Operation *wait, Operation *reader) const {
   return {};
 }
 
+/// The ops that follow from what scatters bring.
+static llvm::DenseSet<Operation *> getUpdates(Block &block,
+                                              ArrayRef<PlacedCall> calls) {
+  llvm::DenseSet<Operation *> updates;
+  for (const PlacedCall &call : calls)
+    if (!call.transfer->isGather)
+      updates.insert(WaitOp(call.transfer->wait));
+  for (Operation &op : block)
+    if (llvm::any_of(op.getOperands(), [&](Value operand) {
+          return updates.contains(operand.getDefiningOp());
+        }))
+      updates.insert(&op);
+  return updates;
+}
+
+/// True if `value` replaces, element by element, one that barriers read, too,
+/// as they do the stacks of loops that have become layers. XLA would copy it
+/// where the new one is tied.
+static bool replacesBarred(Value value) {
+  SmallVector<Value> worklist{value};
+  llvm::SmallDenseSet<Value, 32> visited{value};
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (!op || !isElementwise(op))
+      continue;
+    for (Value operand : op->getOperands()) {
+      if (llvm::any_of(operand.getUsers(), isBarrier))
+        return true;
+      if (visited.insert(operand).second)
+        worklist.push_back(operand);
+    }
+  }
+  return false;
+}
+
+/// Ties those of `updates` that are computed between `previous` and `wait`,
+/// after the last heavy op, through `wait`: XLA would compute all of them after
+/// the last wait. One value is enough of those that another one follows from.
+Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
+                            Operation *wait, Operation *previous) {
+  if (order.countBefore(getHeavyOps(), wait) < getHeavyOps().size())
+    return wait;
+  SmallVector<Value> tied;
+  llvm::SmallPtrSet<Operation *, 32> computed;
+  for (Operation *op = wait->getPrevNode(); op != previous;
+       op = op->getPrevNode()) {
+    if (!computed.contains(op)) {
+      auto result = llvm::find_if(op->getResults(), [&](Value result) {
+        return updates.contains(op) &&
+               getBytes(result.getType()) >= kLeastUpdate &&
+               canTie(result, wait) && isReadLaterOnly(result, wait) &&
+               !replacesBarred(result);
+      });
+      if (result == op->result_end())
+        continue;
+      tied.push_back(*result);
+    }
+    for (Value operand : op->getOperands())
+      if (Operation *source = operand.getDefiningOp())
+        computed.insert(source);
+  }
+  for (Value value : llvm::reverse(tied))
+    wait = tie(wait, value);
+  return wait;
+}
+
 void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
+  llvm::DenseSet<Operation *> updates = getUpdates(getBlock(), calls);
+  Operation *previous = nullptr;
   for (const PlacedCall &call : calls) {
     Operation *op = call.op;
     bool isStart = call.kind == OverlapPlan::Call::Start;
@@ -137,6 +209,9 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
       op = tie(op, value);
     if (value)
       note(value);
+    if (!isStart && previous)
+      op = tieUpdates(updates, op, previous);
+    previous = op;
     if (isStart && call.transfer->isRepeated)
       castAgain(cast<StartOp>(op), *call.transfer);
   }
