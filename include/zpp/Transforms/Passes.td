@@ -731,8 +731,8 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"secondary", "secondary", "std::string", "\"\"",
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
-    LinksOption<"; a weight that a secondary partition would not make faster "
-                "is left alone">,
+    LinksOption<"; a weight whose gathers a secondary partition would not "
+                "make faster by a fifth is left alone">,
     SplitSmallOption<"small gathers">,
     BetweenStepsOption,
     Option<"inIterations", "in-iterations", "int64_t", "0",
@@ -2405,6 +2405,10 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     - Products that only later products and scatters read, and the gradients and
       results of scatters that are left to XLA, pass through the next wait. XLA
       would leave much of this work for the end and keep its operands in memory.
+    - After the last heavy op, outside of loops, ops are sorted by the scatters
+      that they need, and updates of at least 1 MiB pass through the next wait.
+      XLA would wait for all gradients first. So the last ones are on the way
+      while the weights of earlier ones are updated.
 
     A block that has ties has been scheduled already and stays as it is.
 
