@@ -9,9 +9,10 @@
 XLA compiles each step for a description of an H200 and reports what it
 allocates: the state and the batch, and temporary memory, which includes the
 results of collectives. This leaves out what the allocator adds when a step
-runs, and the choices of a compiler that can try kernels on a GPU.
+runs, and the choices of a compiler that can try kernels on a GPU. Beside it is
+what zpp predicts.
 
-Needs the packages jax-cuda13-plugin and jax-cuda13-pjrt of JAX's version, and
+Needs zpp-opt, the packages jax-cuda13-plugin and jax-cuda13-pjrt of JAX's version, and
 libzpp_xla ($ZPP_XLA, or the one of the build).
 """
 
@@ -73,13 +74,16 @@ def main():
     exported = steps.read(args.folder)
     leaves = describe_arguments(exported)
     import jax
+    import zpp
+    from zpp._compiler import predict
     from zpp.jax import _load, _save
 
+    mesh = ",".join(f"{name}:{size}" for name, size in exported.mesh)
     print(f"{exported.parameters / 1e9:.2f} B parameters, {exported.ranks} "
           f"devices; JAX {jax.__version__}; steps exported at "
           f"{exported.of['commit']}\n")
     table = Table(["step", "state and batch", "temporary", "together",
-                   "compared with the first"])
+                   "compared with the first", "predicted"])
     first = None
     for name, variant in exported.chosen(args.variants).items():
         if not variant.path:
@@ -90,8 +94,11 @@ def main():
         sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
                                            memory.temp_size_in_bytes)]
         first = first or sum(sizes)
+        report = predict(step.text(), {name: (zpp.Options(mesh=mesh), None)},
+                         "h200", 1.0)[name]
+        predicted = report["time"]["peak_bytes"] / 2**30
         table.row([name, *(f"{size:.2f} GiB" for size in (*sizes, sum(sizes))),
-                   f"{sum(sizes) / first - 1:+.1%}"])
+                   f"{sum(sizes) / first - 1:+.1%}", f"{predicted:.2f} GiB"])
 
 
 def describe_devices(count: int) -> list:

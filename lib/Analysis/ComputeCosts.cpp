@@ -42,13 +42,13 @@ static bool computesOperands(Operation *user) {
   return isNamed(user, guest::kReduce) || isNamed(user, guest::kBroadcastInDim);
 }
 
-bool zpp::isStored(Value value) {
+bool zpp::isStored(Value value, llvm::function_ref<bool(Operation *)> fuses) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return true;
   if (isNamed(op, guest::kConstant) || isNamed(op, guest::kIota))
     return false;
-  if (!isFusible(op) && !isFree(op))
+  if (!fuses(op) && !isFree(op))
     return true;
   SmallVector<Value> pending{value};
   // Data movement of data movement: a few steps tell enough.
@@ -58,7 +58,7 @@ bool zpp::isStored(Value value) {
           user->getNumResults() == 1)
         pending.push_back(user->getResult(0));
       // What a reduction reads is computed in its kernel.
-      else if (!isFusible(user) && !computesOperands(user))
+      else if (!fuses(user) && !computesOperands(user))
         return true;
     }
   return false;

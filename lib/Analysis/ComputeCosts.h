@@ -24,9 +24,10 @@ bool isFusible(mlir::Operation *op);
 /// The value that `value` holds the data of, before they are moved.
 mlir::Value getStoredSource(mlir::Value value);
 
-/// True if `value` is in memory. A chain of element-wise ops is one kernel:
-/// what only such ops read is never stored.
-bool isStored(mlir::Value value);
+/// True if `value` is in memory. A chain of ops that `fuses` accepts is one
+/// kernel: what only such ops read is never stored.
+bool isStored(mlir::Value value,
+              llvm::function_ref<bool(mlir::Operation *)> fuses = isFusible);
 
 /// The time that ops take on the device.
 class ComputeCosts {

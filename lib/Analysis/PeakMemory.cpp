@@ -7,7 +7,7 @@
 
 #include "PeakMemory.h"
 
-#include "ComputeCosts.h"
+#include "OverlapOrder.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -23,21 +23,34 @@ static void extend(llvm::DenseMap<Value, int64_t> &lastUse, Value value,
     it->second = std::max(it->second, until);
 }
 
-/// Whether the step is donated: the memory of its arguments holds its results.
+/// Whether the block returns `value`, which then has the memory of an argument:
+/// steps are donated.
 static bool isReturned(Value value) {
-  return llvm::all_of(value.getUsers(), [](Operation *user) {
+  return llvm::any_of(value.getUsers(), [](Operation *user) {
     return user == &user->getBlock()->back();
   });
 }
 
-/// The operand whose memory a result is.
-static std::optional<unsigned> getAliased(OpResult result) {
+/// Whether `value` has memory, which a loop that carries it can take over.
+static bool isHeld(Value value, StoredValues &stored) {
+  Operation *op = getStoredSource(value).getDefiningOp();
+  return !op || isBarrier(op) || stored.storesAny(op);
+}
+
+/// The operand whose memory a result is. XLA reduces in place.
+static std::optional<unsigned> getAliased(OpResult result,
+                                          StoredValues &stored) {
   Operation *op = result.getOwner();
   unsigned index = result.getResultNumber();
   if (isBarrier(op))
     return index;
   if (isNamed(op, guest::kDynamicUpdateSlice))
     return op->getNumOperands() > 0 ? std::optional(0u) : std::nullopt;
+  if (getGuestCollective(op) == CollectiveKind::AllReduce)
+    return index < op->getNumOperands() ? std::optional(index) : std::nullopt;
+  if (isWhile(op))
+    return isHeld(op->getOperand(index), stored) ? std::optional(index)
+                                                 : std::nullopt;
   bool isAnyStart = isStart(op);
   if (!isAnyStart && !isa<zero::WaitOp>(op) && getCallTarget(op) != kWaitTarget)
     return std::nullopt;
@@ -54,42 +67,45 @@ static std::optional<unsigned> getAliased(OpResult result) {
   return operand < op->getNumOperands() ? std::optional(operand) : std::nullopt;
 }
 
-static bool isStoredOp(Operation *op) {
-  if (isFree(op) || isManualComputation(op) || isNamed(op, guest::kConstant))
-    return false;
-  return op->getNumResults() != 1 || isStored(op->getResult(0));
-}
-
-int64_t zpp::getPeakBytes(Block &block) {
-  llvm::DenseMap<Operation *, int64_t> order;
+int64_t zpp::getPeakBytes(Block &block, ComputeCosts &costs,
+                          StoredValues &stored) {
+  SmallVector<Operation *> ops = getOverlapOrder(block, costs, stored);
+  // Where ops start, and where they are done.
+  llvm::DenseMap<Operation *, int64_t> order, done;
   int64_t count = 0;
-  for (Operation &op : block)
-    order[&op] = count++;
+  for (Operation *op : ops) {
+    order.try_emplace(op, count);
+    done[op] = count++;
+  }
   // The bytes of many large tensors may be more than 64 bits hold.
   std::vector<double> change(count + 1, 0);
   // The op after which nothing reads a value any more.
   llvm::DenseMap<Value, int64_t> lastUse;
   std::vector<int64_t> inner(count, 0);
-  for (Operation &op : llvm::reverse(block)) {
-    int64_t index = order[&op];
+  for (int64_t index = count - 1; index >= 0; --index) {
+    Operation &op = *ops[index];
+    if (index != order[&op])
+      continue;
     for (Region &region : op.getRegions())
       for (Block &nested : region)
         if (isWhile(&op) || isManualComputation(&op) ||
             isNamed(&op, guest::kCase))
-          inner[index] = std::max(inner[index], getPeakBytes(nested));
-    bool storesResults = isStoredOp(&op);
-    int64_t until = index;
+          inner[index] =
+              std::max(inner[index], getPeakBytes(nested, costs, stored));
+    int64_t until = done[&op];
     for (OpResult result : op.getResults()) {
       auto found = lastUse.find(result);
-      int64_t last = found == lastUse.end() ? index : found->second;
-      if (std::optional<unsigned> operand = getAliased(result))
+      int64_t last = found == lastUse.end() ? until : found->second;
+      if (std::optional<unsigned> operand = getAliased(result, stored))
         extend(lastUse, op.getOperand(*operand), last);
-      else if (!storesResults)
+      else if (!stored.isStored(result))
         until = std::max(until, last);
-      else if (last < count - 1 || !isReturned(result)) {
-        auto bytes = static_cast<double>(getBytes(result.getType()));
+      // XLA removes what a loop makes for nobody.
+      else if (!isReturned(result) && !(isWhile(&op) && result.use_empty())) {
+        auto bytes = static_cast<double>(stored.getStoredBytes(result));
         change[index] += bytes;
-        change[last] -= bytes;
+        // What an op reads is alive while it runs.
+        change[last + 1] -= bytes;
       }
     }
     for (Value operand : op.getOperands())

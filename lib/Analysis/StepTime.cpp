@@ -519,6 +519,9 @@ StepTime zpp::predictStepTime(ModuleOp module, const Mesh &mesh,
                               double scale) {
   StepTime time;
   StepScheduler(module, mesh, collectives, links, device, scale, time).run();
+  // XLA's order does not follow from what was measured.
+  ComputeCosts costs(device, 1, mesh.numDevices());
+  StoredValues stored;
   for (auto function : module.getOps<FunctionOpInterface>()) {
     if (!function.isPublic() || function.isExternal())
       continue;
@@ -526,7 +529,8 @@ StepTime zpp::predictStepTime(ModuleOp module, const Mesh &mesh,
     time.stateBytes = addSaturating(time.stateBytes, state);
     time.peakBytes = std::max(
         time.peakBytes,
-        addSaturating(state, getPeakBytes(function.getFunctionBody().front())));
+        addSaturating(state, getPeakBytes(function.getFunctionBody().front(),
+                                          costs, stored)));
   }
   return time;
 }

@@ -26,6 +26,7 @@
 // 3 * 512 KiB / 2 at 1 GB/s are 786 usec, and 15 + 14 + 2 * 3.4 usec of latency
 // make 822. A product of 2 * 1024^3 operations takes 36 usec at 60 % of the
 // peak. The second gather begins as the first product does, and hides 36 usec.
+// Then there are three matrices of 2 MiB: of both gathers, and the product.
 
 // CHECK:      "time": {
 // CHECK:      "busy_usec": {
@@ -34,7 +35,7 @@
 // CHECK:      "compute_usec": 71.58
 // CHECK-NEXT: "exposed_usec": 1608.
 // CHECK-NEXT: "flops": 4294967296,
-// CHECK-NEXT: "peak_bytes": 7340032,
+// CHECK-NEXT: "peak_bytes": 9437184,
 // CHECK-NEXT: "state_bytes": 3145728,
 // CHECK:      "tasks": [
 // CHECK-NEXT:   [
@@ -53,7 +54,7 @@
 // CHECK-NEXT: "usec": 1680.2
 
 // TABLE:      predicted step: 1.7 ms, of which compute 0.1 ms and exposed communication 1.6 ms; links busy node 1.6 ms, gpu 1.6 ms
-// TABLE-NEXT: a device holds 3.0 MiB of arguments, and about 7.0 MiB at the peak
+// TABLE-NEXT: a device holds 3.0 MiB of arguments, and about 9.0 MiB at the peak
 // TABLE-NOT:  unknown number
 // TWICE:      "compute_usec": 143.16
 "builtin.module"() ({
