@@ -5,7 +5,8 @@
     python bench/collectives.py [--zpp-perf build/bin/zpp-perf] [--links ...]
 
 runs zpp-perf with one process for each GPU of a host. The GPUs play two nodes of
---gpus-per-node (bench/lab/links.py). Prints one table.
+--gpus-per-node (bench/lab/links.py); with fewer GPUs, processes share them. Prints
+one table.
 
 Times are those of zpp-perf: the mean of the iterations, of the slowest rank, the
 median of five. NCCL's time is measured in the same processes, directly
@@ -112,9 +113,9 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             launch.Process(
-                command, links.environment(rank, args.gpus_per_node,
+                command, links.environment(rank, ranks, args.gpus_per_node,
                                            link != "nvlink") |
-                {"RANK": str(rank), "LOCAL_RANK": str(rank),
+                {"RANK": str(rank), "LOCAL_RANK": str(launch.device_of(rank)),
                  "WORLD_SIZE": str(ranks), "ZPP_TOKEN": token},
                 pathlib.Path(folder) / f"{rank}.txt")
             for rank in range(ranks)]

@@ -12,9 +12,12 @@ bf16 weights and gradients on the wire, where nothing is quantized, f32 master
 weights, Adam, and a checkpoint around each layer. Nobody compiles the model in
 PyTorch.
 
+--kind HSDP does the same with weights that are replicated between the nodes, without
+DeepSpeed.
+
 The GPUs of one host play two nodes (bench/lab/links.py); each GPU has its own
-process. Shaped links need root. What is not installed is skipped; the last lines
-say what and why. zpp needs its wheel, or $ZPP_OPT, $ZPP_RT and $ZPP_XLA.
+process. With fewer GPUs than ranks, ranks share a GPU. Shaped links need root. What
+is not installed is skipped; the last lines say what and why. zpp needs its wheel, or $ZPP_OPT, $ZPP_RT and $ZPP_XLA.
 DeepSpeed compiles kernels when it is first used, for TORCH_CUDA_ARCH_LIST.
 
 Each step is timed separately, on rank 0, from the call until all its results are
@@ -37,6 +40,7 @@ from collections.abc import Iterator
 
 from lab import launch, links, plot, results
 from lab.peer import PEERS, Peer
+from lab.steps import REPLICATED
 from lab.tables import Table
 
 LIMIT_SECONDS = 400
@@ -95,6 +99,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, metavar="N",
                         help=f"a multiple of {HEAD}, with heads of {HEAD}; default: "
                         f"2048.\nWith 6 layers, 4096 is a model of 1.35 B")
+    parser.add_argument("--kind", default="FSDP", choices=("FSDP", "HSDP"),
+                        help="how weights lie")
     parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N")
     parser.add_argument("--sequences", type=int, default=1, metavar="N",
                         help="per device")
@@ -127,7 +133,8 @@ def parse_arguments() -> argparse.Namespace:
         links.rate(link)  # Exits if there is no such link.
     args.ranks = links.NODES * args.gpus_per_node
     args.config = MODEL | (TINY if args.tiny else {}) | {
-        "mesh": [["node", links.NODES], ["gpu", args.gpus_per_node]]}
+        "mesh": [["node", links.NODES], ["gpu", args.gpus_per_node]],
+        "replicated": REPLICATED[args.kind]}
     if args.layers:
         args.config["layers"] = args.layers
     if args.width:
@@ -145,6 +152,10 @@ def why_absent(args, peer: Peer) -> str:
     """Why a peer cannot run here; empty if it can."""
     if args.platform == "cpu" and peer.zero:
         return "DeepSpeed is not run on CPU devices"
+    if args.kind == "HSDP" and peer.zero:
+        return "it is trained with FSDP only here"
+    if args.kind == "HSDP" and (peer.options or {}).get("secondary"):
+        return "with HSDP no weights cross the nodes"
     if args.micro_batches > 1 and (peer.framework == "jax" or peer.zero):
         return "it is trained without micro-batches here"
     for module in (peer.framework, *peer.needs):
@@ -189,7 +200,7 @@ def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
-                rank, args.gpus_per_node, two_nodes),
+                rank, count, args.gpus_per_node, two_nodes),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:
@@ -208,7 +219,7 @@ def show(args, measured: dict[str, dict[str, dict]]):
     print(f"\n{args.config['layers']} layers of width {args.config['width']}, "
           f"{args.sequences} x {args.config['context']} tokens per device"
           f"{f', {args.micro_batches} times' if args.micro_batches > 1 else ''}, "
-          f"{links.NODES} nodes x {args.gpus_per_node}; {gpu}; {versions}; "
+          f"{args.kind}, {links.NODES} nodes x {args.gpus_per_node}; {gpu}; {versions}; "
           f"median of {args.steps} steps after {args.warm_up}, on NVLink of "
           f"{NVLINK_STEPS * args.steps}"
           f"{f', in {args.rounds} rounds' if args.rounds > 1 else ''}\n")

@@ -9,8 +9,8 @@ The programs are a GPT, a Llama with a scan over layers and optax, a transformer
 Flax NNX, `Model.fit` of Keras, and MaxText by its own command line, in the size of
 the others and with 1 B weights. They need JAX 0.11 or later, flax, optax, keras and
 maxtext (0.2.5), and zpp-opt and the runtime of the wheel or of $ZPP_OPT and $ZPP_XLA.
-Each is a node of one process with one GPU; processes may share a GPU, and then its
-time is theirs together. --cpu trains on CPUs, where `zpp run` rewrites nothing.
+Each process has one GPU, and --gpus-per-node of them are a node, by default one;
+processes may share a GPU, and then its time is theirs together. --cpu trains on CPUs, where `zpp run` rewrites nothing.
 
 A process trains on the same batches in each way. The table has the loss of the last
 step and the largest difference from plain in any step; what a device sends between
@@ -449,7 +449,9 @@ def largest(totals: list[dict]) -> list[float] | None:
 
 
 def mesh_of(args) -> str:
-    return f"node:{args.processes}"
+    per_node = args.gpus_per_node
+    nodes = f"node:{args.processes // per_node}"
+    return nodes if per_node == 1 else f"{nodes},gpu:{per_node}"
 
 
 def train(args, sizes: Sizes, name: str, way: str, folder: pathlib.Path
@@ -511,8 +513,7 @@ def environment_of(args, rank: int) -> dict[str, str]:
         return common | {"JAX_PLATFORMS": "cpu"}
     # A process sees one GPU, as under Slurm.
     return (common | {"CUDA_VISIBLE_DEVICES": str(launch.device_of(rank))}
-            | links.environment(rank, 1, True)
-            | launch.sharing(rank, args.processes))
+            | links.environment(rank, args.processes, args.gpus_per_node, True))
 
 
 # The table -----------------------------------------------------------------------
@@ -548,6 +549,7 @@ def main():
                         default=list(PROGRAMS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=1024)
@@ -587,8 +589,8 @@ def main():
         "| program | | loss | off by at most | between nodes | first call | step |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *lines, "",
         f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX "
-        f"{importlib.metadata.version('jax')}, {args.processes} processes on "
-        f"{launch.describe_gpu()}; {args.layers} layers of {args.width}, "
+        f"{importlib.metadata.version('jax')}, {args.processes} processes as "
+        f"{mesh_of(args)} on {launch.describe_gpu()}; {args.layers} layers of {args.width}, "
         f"{args.sequences} x {args.length} tokens, step {args.steps}; bytes of a device "
         f"in a step."])
     print(table)

@@ -114,7 +114,7 @@ def run(args):
         processes = [launch.Process(
             [*command, "--rank", rank],
             launch.environment() | links.environment(
-                rank, 1, args.link != "nvlink") | launch.sharing(rank, count),
+                rank, count, 1, args.link != "nvlink"),
             path.with_suffix(f".{rank}.txt")) for rank in range(count)]
         try:
             launch.run(processes, needed + LIMIT_SECONDS, launch.show)

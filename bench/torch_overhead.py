@@ -99,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.ranks = args.gpus
     args.config = MODEL | (TINY if args.tiny else {}) | {
-        "mesh": [["node", 1], ["gpu", args.gpus]]}
+        "mesh": [["node", 1], ["gpu", args.gpus]], "replicated": []}
     return args
 
 

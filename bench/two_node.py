@@ -198,8 +198,7 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
-                rank, exported.ranks // links.NODES, two_nodes)
-            | launch.sharing(rank, count),
+                rank, count, exported.ranks // links.NODES, two_nodes),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:

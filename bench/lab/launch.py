@@ -57,15 +57,16 @@ def gpu_count() -> int:
         check=True).stdout.splitlines())
 
 
-def sharing(rank: int, ranks: int) -> dict[str, str]:
+def sharing(rank: int, ranks: int, per_host: int) -> dict[str, str]:
     """The variables with which the process of `rank` shares a GPU of this machine
     with others; none if each of the `ranks` has its own. NCCL takes two ranks on
-    one GPU for a mistake unless they are on different hosts."""
+    one GPU for a mistake unless they are on different hosts: where more of them
+    are on one than there are GPUs (`per_host`), each gets a host of its own."""
     gpus = gpu_count()
     if not 0 < gpus < ranks:
         return {}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}",
-            "NCCL_HOSTID": f"rank{rank}"}
+    own = {"NCCL_HOSTID": f"rank{rank}"} if gpus < per_host else {}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}"} | own
 
 
 def device_of(rank: int) -> int:

@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 
+from lab import launch
+
 NODES = 2
 #: The packets that a processor's queue of received ones holds.
 _BACKLOG = pathlib.Path("/proc/sys/net/core/netdev_max_backlog")
@@ -64,16 +66,17 @@ def lost() -> dict[str, int]:
             "timeouts": int(counts["TCPTimeouts"])}
 
 
-def environment(rank: int, gpus_per_node: int, two_nodes: bool
+def environment(rank: int, ranks: int, per_node: int, two_nodes: bool
                 ) -> dict[str, str]:
-    """The variables that the process of a rank needs in addition to its own."""
+    """The variables that the process of one of the `ranks` needs in addition to
+    its own. With fewer GPUs than ranks, the processes share them."""
     variables = {"NCCL_NVLS_ENABLE": "0"}
     if two_nodes:
         variables |= {
-            "NCCL_HOSTID": f"node{rank // gpus_per_node}",
+            "NCCL_HOSTID": f"node{rank // per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
             "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4",
             # Sends to single peers in messages as long as those of NCCL's
             # collectives.
             "NCCL_P2P_NET_CHUNKSIZE": "524288"}
-    return variables
+    return variables | launch.sharing(rank, ranks, per_node if two_nodes else ranks)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from lab import links
+from lab import launch, links
 
 #: The bandwidth of NVLink, for those peers that are told.
 NVLINK = "node=400gbyte,gpu=400gbyte"
@@ -58,6 +58,7 @@ PEERS = {
     "FSDP2 + zpp": Peer("torch", options=_ZPP),
     "FSDP2 + zpp, links": Peer("torch", options=_ZPP | {"links": NVLINK},
                                link="nvlink"),
+    "FSDP2 + zpp, hpZ": Peer("torch", options=_ZPP | {"secondary": "gpu"}),
     "FSDP2 + zpp, i4:delta": Peer("torch", options=_ZPP | {
         "weights": "i4:delta", "accumulate": "gpu"}),
     "DeepSpeed ZeRO-3": Peer("torch", ("deepspeed",), zero=_ZERO3),
@@ -145,18 +146,21 @@ class JaxTrainer:
         if args.processes > 1:
             jax.distributed.initialize(
                 f"localhost:{args.port}", args.processes, args.rank,
-                local_device_ids=None if on_cpu else [args.rank])
+                local_device_ids=None if on_cpu else [launch.device_of(args.rank)])
         import gpt
         from lab import worker
         trainer = gpt.Trainer(gpt.Config(**args.config | {
-            "mesh": tuple(map(tuple, args.config["mesh"]))}))
+            "mesh": tuple(map(tuple, args.config["mesh"])),
+            "replicated": tuple(args.config["replicated"])}))
         if peer.options is None:
             self._step = jax.jit(trainer.step, donate_argnums=0)
         else:
             import zpp
             self._step = zpp.jit(
-                trainer.step, mesh=tiers_of(args.config), secondary="gpu",
-                donate_argnums=0, **peer.options)
+                trainer.step, mesh=tiers_of(args.config), donate_argnums=0,
+                # Replicas gather no weights from other nodes.
+                secondary="none" if args.config["replicated"] else "gpu",
+                **peer.options)
         init, batch = worker.on_device(trainer, args.ranks * args.sequences)
         self._state, self._tokens = init(), batch()
         jax.block_until_ready((self._state, self._tokens))
@@ -197,7 +201,7 @@ class TorchTrainer:
         self._cuda = torch.cuda if args.platform == "cuda" else None
         device = torch.device("cpu")
         if self._cuda:
-            device = torch.device("cuda", args.rank)
+            device = torch.device("cuda", launch.device_of(args.rank))
             torch.cuda.set_device(device)
         # DeepSpeed reads them.
         os.environ |= {
@@ -231,8 +235,12 @@ class TorchTrainer:
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-        mesh = init_device_mesh(self._tokens.device.type,
-                                (torch.distributed.get_world_size(),))
+        tiers = args.config["mesh"]
+        mesh = (init_device_mesh(  # Replicas, and the shards of each.
+            self._tokens.device.type, tuple(size for _, size in tiers),
+            mesh_dim_names=tuple(name for name, _ in tiers))
+            if args.config["replicated"] else init_device_mesh(
+                self._tokens.device.type, (torch.distributed.get_world_size(),)))
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                                       reduce_dtype=torch.bfloat16)
         for layer in model.layers:
