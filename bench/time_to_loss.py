@@ -43,13 +43,13 @@ MODELS = {"0.35 B": (3e-4, 1024), "0.09 B": (6e-4, 512)}
 #: number of micro-batches has a folder of steps.
 ROWS = {
     "FSDP": (1, steps.JITTED),
-    "ZeRO++": (1, steps.WHOLE),
+    "ZeRO++": (1, steps.RUNTIME),
     "ZeRO++, i4:delta": (1, steps.DIFFERENCES),
     "FSDP, k = 4": (4, steps.JITTED),
-    "ZeRO++, k = 4": (4, steps.WHOLE),
+    "ZeRO++, k = 4": (4, steps.RUNTIME),
     "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
 }
-COLORS = {steps.JITTED: "#818b98", steps.WHOLE: "#0969da",
+COLORS = {steps.JITTED: "#818b98", steps.RUNTIME: "#0969da",
           steps.DIFFERENCES: "#bc4c00"}
 #: Steps before the timed ones; and the most and the fewest timed steps, from
 #: which the number of steps of a training follows, and their seconds in between.
@@ -73,13 +73,12 @@ def export(args):
     for micro_batches in {count for count, _ in ROWS.values()}:
         of = steps.describe(
             args.model, 1, args.platform, tiny=args.tiny,
-            sequences=sequences, micro_batches=micro_batches,
-            words=[steps.WHOLE, steps.DIFFERENCES], vocab=256,
+            sequences=sequences, micro_batches=micro_batches, vocab=256,
             context=64 if args.tiny else context,
             learning_rate=rate * micro_batches**0.5, is_scheduled=True)
-        for options in of["variants"].values():
-            # Nodes of one GPU keep whole weights, or send them twice.
-            options["secondary"] = 1
+        # Nodes of one GPU keep whole weights, or send them twice.
+        of["variants"] = {name: of["variants"][name] | {"secondary": 1}
+                          for name in (steps.RUNTIME, steps.DIFFERENCES)}
         steps.export(of, args.export / f"k{micro_batches}")
 
 

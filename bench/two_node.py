@@ -8,9 +8,9 @@ exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 (--gpus-per-node) as it is, rewritten with all of ZeRO++ in portable StableHLO
 (a), and rewritten for the runtime (b) with each technique and with all of them.
 "0.52 M (b)" has weights=i4:delta besides, whose first step sends whole weights.
-With one GPU per node, "0.77 M (b)" keeps whole weights until the backward pass.
-"jit (b)" is the step with shardings alone, whose collectives XLA makes. Then it
-trains all of these from the same weights on the same batch, prints a table and
+Gradients are int4 on the slow links, also with one GPU per node, where these are the
+only hop of a scatter; "0.77 M (b)" keeps whole weights there. "jit (b)" is the step
+with shardings alone, whose collectives XLA makes. Then it trains all of these from the same weights on the same batch, prints a table and
 draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 
@@ -22,8 +22,13 @@ the nodes, or on all GPUs: what crosses the links is the gradients' all-reduce.
 With --kind ZeRO-1 and ZeRO-2 weights are replicated, and each device updates a
 slice, which is then gathered ("updated i8": as by how much it has changed).
 
+--kind TP splits heads and hidden units over the GPUs of a node, whose activations XLA
+sums there; weights are partitioned between the nodes.
+
 --micro-batches has ZeRO++ cross the slow links once per update: accumulate=gpu,
-and secondary=1 where nodes have one GPU.
+and secondary=1 where nodes have one GPU, or with TP. Replicated weights need this
+for "jit (b)" only: the other steps sum the gradients of all micro-batches before
+they all-reduce them.
 
 If the compiler and the GPUs are on different machines:
 
@@ -118,7 +123,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, metavar="N",
                         help="export a model of N layers")
     parser.add_argument("--kind", default="FSDP", choices=steps.REPLICATED,
-                        help="export a step whose weights lie so")
+                        help="export a step that is parallel so")
     parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N",
                         help="export for two nodes of N GPUs")
     parser.add_argument("--sequences", type=int, metavar="N",

@@ -17,9 +17,11 @@ from typing import Any
 from lab import links
 from lab.tables import describe_commit
 
-#: How weights lie -> the axes over which they are replicated.
+#: How weights lie -> the axes over which they are replicated. With TP, heads and
+#: hidden units are split over the GPUs of a node, and weights partitioned between
+#: the nodes.
 REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu"),
-              "ZeRO-1": ("node", "gpu"), "ZeRO-2": ("node", "gpu")}
+              "ZeRO-1": ("node", "gpu"), "ZeRO-2": ("node", "gpu"), "TP": ()}
 #: Those in which each device updates a slice of the weights.
 SLICED = ("ZeRO-1", "ZeRO-2")
 #: As jax.jit runs it, and after the same export as the rewritten steps.
@@ -27,51 +29,72 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
-#: All techniques, with the runtime; with nodes of one GPU that keep whole weights;
-#: and with weights as differences.
+#: All techniques, with the runtime; with nodes of one GPU that keep whole weights
+#: for the backward pass; and with weights as differences.
 RUNTIME = "all (b)"
 WHOLE = "0.77 M (b)"
 DIFFERENCES = "0.52 M (b)"
 
 _OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
-_ALL = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-#: The rewritten steps: name -> options of zpp.rewrite, and of the example model
-#: who makes its collectives, by default the step itself. Without the option
-#: `links` they are made for slow links between nodes; with it, for NVLink.
-VARIANTS = {
-    "all, portable (a)": _ALL | {"target": "portable"},
-    "weights i8 (qwZ)": _OFF | {"weights": "i8"},
-    "secondary (hpZ)": _OFF | {"secondary": "gpu"},
-    "gradients i8:i4 (qgZ)": _OFF | {"gradients": "i8:i4"},
-    RUNTIME: _ALL,
-    "jit (b)": _ALL | {"collectives": "xla"},
-    "all (b), links": _ALL | {"links": "node=400gbyte,gpu=400gbyte"},
-}
+_JIT = {"collectives": "xla"}
+#: The axis of the example model over which heads and hidden units are split.
+TENSOR = "tensor"
 
 
-def _variants(gpus_per_node: int) -> dict[str, dict]:
-    """With one GPU per node no group within it can keep a partition: there weights
-    are gathered twice, or kept whole."""
-    whole = {WHOLE: _ALL | {"secondary": 1}} if gpus_per_node == 1 else {}
-    return VARIANTS | whole | {DIFFERENCES: _ALL | {"weights": "i4:delta"}}
+def _variants(tier: str, per_node: int) -> dict[str, dict]:
+    """The rewritten steps: name -> options of zpp.rewrite, and of the example model
+    who makes its collectives, by default the step itself. `tier` is that within a
+    node. Without the option `links` steps are made for slow links between nodes;
+    with it, for NVLink."""
+    # With TP the devices of a node have different weights, each keeps its own.
+    secondary = "1" if tier == TENSOR else tier
+    on = {"weights": "i8", "gradients": "i8:i4", "secondary": secondary}
+    # The example splits nothing over tensor where XLA makes the collectives.
+    jit = {} if tier == TENSOR else {"jit (b)": on | _JIT}
+    return {
+        "all, portable (a)": on | {"target": "portable"},
+        "weights i8 (qwZ)": _OFF | {"weights": "i8"},
+        "secondary (hpZ)": _OFF | {"secondary": secondary},
+        "gradients i8:i4 (qgZ)": _OFF | {"gradients": "i8:i4"},
+        RUNTIME: on,
+    } | jit | {
+        "all (b), links": on | _nvlink(tier),
+    } | ({WHOLE: on | {"secondary": 1}} if per_node == 1 else {}) | {
+        DIFFERENCES: on | {"weights": "i4:delta"},
+    }
 
 
-def _replicated_variants(kind: str, gpus_per_node: int) -> dict[str, dict]:
+def _replicated_variants(kind: str) -> dict[str, dict]:
     """The same where weights are replicated between nodes: gradients are what
     crosses the slow links, and their formats what there is to choose. Where
     devices update slices, the updated weights cross, too."""
-    formats = "i8:i4" if gpus_per_node > 1 else "i4"
-    on = _ALL | {"gradients": formats, "secondary": "none"}
+    on = {"weights": "i8", "gradients": "i8:i4", "secondary": "none"}
     if kind in SLICED:
         return {RUNTIME: on} | {f"updated {form} (b)": on | {"updated": form}
                                 for form in ("i8", "i4")}
     return {
         "all, portable (a)": on | {"target": "portable"},
-        f"gradients {formats}, back i4": _OFF | {"gradients": formats,
-                                                 "reduced": "i4"},
+        "gradients i8:i4, back i4": _OFF | {"gradients": "i8:i4",
+                                            "reduced": "i4"},
         RUNTIME: on,
-        "all (b), links": on | {"links": "node=400gbyte,gpu=400gbyte"},
+        "jit (b)": on | _JIT,
+        "all (b), links": on | _nvlink("gpu"),
     }
+
+
+def _once(kind: str, tier: str, gpus_per_node: int, options: dict) -> dict:
+    """The options with which a step of micro-batches crosses the slow links once
+    per update, beside its other ones. Where weights are replicated, the step does
+    so itself, but not where XLA makes the collectives."""
+    if REPLICATED[kind]:
+        return {"accumulate": tier} if "collectives" in options else {}
+    # Nodes of one GPU keep whole weights for that.
+    return {"accumulate": tier} | (
+        {"secondary": "1"} if gpus_per_node == 1 else {})
+
+
+def _nvlink(tier: str) -> dict:
+    return {"links": f"node=400gbyte,{tier}=400gbyte"}
 
 
 #: The largest part of a step's bytes that XLA may send if the runtime's trace
@@ -171,23 +194,21 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
     sizes: dict[str, Any] = MODELS[model] | {name: value for name, value in {
         "layers": layers, "sequences": sequences}.items() if value is not None}
     sequences = sizes.pop("sequences") * micro_batches
+    tier = TENSOR if kind == "TP" else "gpu"
     config = gpt.Config(
         **sizes, vocab=32000, context=2048,
-        mesh=(("node", links.NODES), ("gpu", gpus_per_node)),
+        mesh=(("node", links.NODES), (tier, gpus_per_node)),
         learning_rate=1e-4, replicated=REPLICATED[kind], scan=scan,
         slices=kind if kind in SLICED else "", accumulate=micro_batches)
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
     config = dataclasses.replace(config, **changes)
-    variants = (_variants(gpus_per_node) if kind == "FSDP" else
-                _replicated_variants(kind, gpus_per_node))
-    if micro_batches > 1 and kind == "FSDP":
-        # Gradients cross the slow links once per update. So do weights, which
-        # nodes of one GPU keep whole for that.
-        once = {"accumulate": "gpu"} | (
-            {"secondary": 1} if gpus_per_node == 1 else {})
-        variants = {name: options | once for name, options in variants.items()}
+    variants = (_replicated_variants(kind) if REPLICATED[kind] else
+                _variants(tier, gpus_per_node))
+    if micro_batches > 1:
+        variants = {name: options | _once(kind, tier, gpus_per_node, options)
+                    for name, options in variants.items()}
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
         "platform": platform, "kind": kind, "variants": {

@@ -14,7 +14,7 @@ from zpp.jax import _runtime
 
 sys.path.append(str(ROOT / "bench"))
 
-from lab import launch, results, steps, worker
+from lab import launch, links, results, steps, worker
 
 SCRIPT = ROOT / "bench" / "two_node.py"
 
@@ -83,6 +83,51 @@ def test_a_failed_rank_ends_the_others(tmp_path):
         f"{tmp_path}/hangs.txt ends with\n\n{tmp_path}/fails.txt ends with\n"
         "fails\n")
     assert not lines
+
+
+@pytest.mark.parametrize(("gpus", "two_nodes", "hosts"), [
+    # Without GPUs, and with enough of them, nothing is shared.
+    (0, True, ["node0", "node0", "node1", "node1"]),
+    (4, True, ["node0", "node0", "node1", "node1"]),
+    (4, False, [None] * 4),
+    # The ranks of one GPU are on different hosts: those that the nodes are, or
+    # their own.
+    (2, True, ["node0", "node0", "node1", "node1"]),
+    (1, True, ["rank0", "rank1", "rank2", "rank3"]),
+    (2, False, ["rank0", "rank1", "rank2", "rank3"])])
+def test_ranks_of_one_gpu_are_on_different_hosts(monkeypatch, gpus, two_nodes,
+                                                hosts):
+    monkeypatch.setattr(launch, "gpu_count", lambda: gpus)
+    variables = [links.environment(rank, 4, 2, two_nodes) for rank in range(4)]
+    assert [found.get("NCCL_HOSTID") for found in variables] == hosts
+    part = {f"{0.9 * gpus / 4:.2f}"} if 0 < gpus < 4 else {None}
+    assert {found.get("XLA_PYTHON_CLIENT_MEM_FRACTION")
+            for found in variables} == part
+    if gpus:
+        for gpu in range(gpus):
+            same = [found.get("NCCL_HOSTID") for rank, found in
+                    enumerate(variables) if launch.device_of(rank) == gpu]
+            assert len(set(same)) == len(same)
+
+
+@pytest.mark.parametrize(("kind", "micro_batches", "per_node", "options"), [
+    ("FSDP", 1, 2, {"secondary": "gpu"}),
+    ("FSDP", 4, 2, {"secondary": "gpu", "accumulate": "gpu"}),
+    ("FSDP", 4, 1, {"secondary": "1", "accumulate": "gpu"}),
+    ("TP", 1, 2, {"secondary": "1"}),
+    ("TP", 4, 2, {"secondary": "1", "accumulate": "tensor"}),
+    # The step sums the gradients of all micro-batches before it all-reduces them.
+    ("HSDP", 4, 2, {"secondary": "none"}),
+    ("ZeRO-1", 4, 2, {"secondary": "none"})])
+def test_options_of_kinds(kind, micro_batches, per_node, options):
+    of = steps.describe("0.88 B", per_node, "cpu", kind=kind,
+                        micro_batches=micro_batches)
+    assert of["variants"][steps.RUNTIME] == options | {
+        "weights": "i8", "gradients": "i8:i4"}
+    tiers = [tier for tier, _ in of["config"]["mesh"]]
+    assert tiers == ["node", "tensor" if kind == "TP" else "gpu"]
+    if kind == "HSDP":
+        assert of["variants"]["jit (b)"]["accumulate"] == "gpu"
 
 
 def test_lines_of_the_first_rank_are_shown(tmp_path):
