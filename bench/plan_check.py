@@ -28,15 +28,13 @@ the opposite. The exit status is 0 in any case; a table says what holds.
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
 import lab
-from lab import bars, steps
+from lab import bars, planned, steps
 from lab.tables import Table
 
 PAGES = tuple(lab.ROOT / "docs" / name for name in ("performance.md", "history.md"))
@@ -161,8 +159,6 @@ class Model:
         import jax
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", 4)
-        from zpp import find_compiler
-        self.compiler = find_compiler()
         self.folder = folder
         self.known: dict[tuple, pathlib.Path] = {}
 
@@ -176,20 +172,16 @@ class Model:
             else:
                 pipeline = " ".join(f"{name}={value}" for name, value in (
                     {"mesh": self.mesh(per_node)} | options).items())
-                self._run([self.rewritten(kind, per_node, None),
-                           f"--zeropp={pipeline}", "-o", path])
+                planned.run_compiler([self.rewritten(kind, per_node, None),
+                                      f"--zeropp={pipeline}", "-o", path])
             self.known[key] = path
         return self.known[key]
 
     def milliseconds(self, kind: str, per_node: int, options: dict | None,
                      links: str, scale: float) -> float:
         """The time of a step. options: those of --zeropp, or None."""
-        report = self.folder / "report.json"
-        self._run([self.rewritten(kind, per_node, options), "-o", os.devnull,
-                   f"--zero-report=mesh={self.mesh(per_node)} device=h200 "
-                   f"links={links} compute-scale={scale} format=json "
-                   f"output={report}"])
-        return json.loads(report.read_text())["time"]["usec"] / 1e3
+        return planned.milliseconds(self.rewritten(kind, per_node, options),
+                                    self.mesh(per_node), "h200", links, scale)
 
     def mesh(self, per_node: int) -> str:
         return f"node:2,gpu:{per_node}"
@@ -204,13 +196,6 @@ class Model:
             jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
             trainer.abstract_batch(described.sequences),
             platforms=["cuda"]).text()
-
-    def _run(self, words: list):
-        found = subprocess.run(
-            [self.compiler, *map(str, words), "--verify-each=false"],
-            stderr=subprocess.PIPE, text=True, check=False)
-        if found.returncode:
-            sys.exit(found.stderr[-2000:])
 
 
 def read_pages(pages=PAGES) -> str:

@@ -58,6 +58,8 @@ there. The table has for each link:
              exceeds the compute of "all (b)", which is that step without its
              exposed communication.
 
+  planned    what `zpp plan` says, of steps that were exported with --plan
+
 "reported" is what all devices together send between the nodes per step as
 zpp-opt's report counts it, "measured" is what the loopback device counted.
 """
@@ -82,7 +84,9 @@ def main():
             args.model, args.gpus_per_node, args.platform, layers=args.layers,
             sequences=args.sequences, scan=args.scan, tiny=args.tiny,
             kind=args.kind, micro_batches=args.micro_batches,
-            words=args.variants)
+            words=args.variants, plan={
+                "device": args.plan, "scale": args.compute_scale,
+                "links": args.links} if args.plan else None)
         if args.export:
             steps.export(of, args.export)
             return
@@ -137,6 +141,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", metavar="WORD",
                         help="export or run the steps whose name has one of "
                              "these words,\nbeside FSDP when exporting")
+    parser.add_argument("--plan", metavar="DEVICE",
+                        help="export with the times of this device that are predicted"
+                        "\nfor --links, but not for shared, which nobody knows")
+    parser.add_argument("--compute-scale", type=float, default=1.0, metavar="F",
+                        help="factor on the predicted time of compute")
     parser.add_argument("--warm-up", type=int, default=3, metavar="N",
                         help="steps before the timed ones")
     parser.add_argument("--steps", type=int, default=10, metavar="N",

@@ -78,6 +78,7 @@ def print_tables(steps: Steps, results: dict[str, dict[str, dict]]):
     header = ["step", "reported", "measured"]
     for link in results:
         header += [link, "speed-up"]
+        header += ["planned"] if _is_planned(steps, link) else []
         header += ["busy"] if links.rate(link) else []
         header += ["exposed"]
     count = len(next(run["losses"] for runs in results.values()
@@ -95,7 +96,10 @@ def print_tables(steps: Steps, results: dict[str, dict[str, dict]]):
         row = [name, f"{reported / 1e9:.2f} GB",
                f"{between[0]['bytes'] / 1e9:.2f} GB" if between else "-"]
         for link, result in results.items():
-            row += _cells(link, result, name)
+            planned = variant.planned.get(link)
+            row += _cells(link, result, name, [
+                f"{planned:.1f} ms" if planned else "-"
+            ] if _is_planned(steps, link) else [])
         losses = runs[0]["losses"]
         baseline = baseline or losses
         difference = max(abs(a - b) for a, b in zip(losses, baseline))
@@ -143,15 +147,19 @@ def _print_host_times(names: Iterable[str], results: dict[str, dict]):
         table.row(row)
 
 
-def _cells(link: str, runs: dict, name: str) -> list[str]:
-    """The cells of a step for a link: time, speed-up, for a link with a rate
-    how busy it was, and exposed communication."""
-    count = 4 if links.rate(link) else 3
+def _is_planned(steps: Steps, link: str) -> bool:
+    return any(link in variant.planned for variant in steps.variants.values())
+
+
+def _cells(link: str, runs: dict, name: str, planned: list[str]) -> list[str]:
+    """The cells of a step for a link: time, speed-up, what was `planned`, for a
+    link with a rate how busy it was, and exposed communication."""
+    count = (4 if links.rate(link) else 3) + len(planned)
     if name not in runs:
         return ["-"] * count
     run = runs[name]
     seconds = median(run)
-    cells = [f"{seconds * 1e3:.1f} ms", speed_up(runs, name) or "-"]
+    cells = [f"{seconds * 1e3:.1f} ms", speed_up(runs, name) or "-", *planned]
     if links.rate(link):
         cells.append(f"{run['bytes'] * 8 / links.rate(link) / seconds:.0%}")
     if "exposed" in run:

@@ -11,10 +11,11 @@ import functools
 import json
 import math
 import pathlib
+import tempfile
 import time
 from typing import Any
 
-from lab import links
+from lab import links, planned
 from lab.tables import describe_commit
 
 #: How weights lie -> the axes over which they are replicated. With TP, heads and
@@ -116,6 +117,8 @@ class Variant:
     is_runtime: bool
     #: Does the runtime's trace show all communication?
     is_traced: bool
+    #: Predicted times by link, in ms; see `describe`.
+    planned: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -132,6 +135,11 @@ class Steps:
     @property
     def mesh(self) -> list[tuple[str, int]]:
         return list(map(tuple, self.of["config"]["mesh"]))
+
+    @property
+    def tiers(self) -> str:
+        """The mesh as zpp's options have it."""
+        return ",".join(f"{name}:{size}" for name, size in self.mesh)
 
     @property
     def ranks(self) -> int:
@@ -184,11 +192,12 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
              layers: int | None = None, sequences: int | None = None,
              scan: bool = False, tiny: bool = False, kind: str = "FSDP",
              micro_batches: int = 1, words: list[str] | None = None,
-             **changes) -> dict:
+             plan: dict | None = None, **changes) -> dict:
     """The parameters of exported steps: the model's configuration, for two nodes,
     sequences per device and micro-batch, platform, and versions. As JSON reads it
-    back. `words` chooses steps, as in `Steps.chosen`; `changes` are other values
-    of the configuration."""
+    back. `words` chooses steps, as in `Steps.chosen`; `plan` are "links" for which
+    times are predicted, with the "device" and the "scale" of its compute; `changes`
+    are other values of the configuration."""
     import gpt
     import jax
     sizes: dict[str, Any] = MODELS[model] | {name: value for name, value in {
@@ -211,7 +220,7 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
                     for name, options in variants.items()}
     return json.loads(json.dumps({
         "config": dataclasses.asdict(config), "sequences": sequences,
-        "platform": platform, "kind": kind, "variants": {
+        "platform": platform, "kind": kind, "plan": plan, "variants": {
             name: options for name, options in variants.items()
             if words is None or any(word in name for word in words)},
         "jax": jax.__version__, "commit": describe_commit() or "unknown"}))
@@ -227,6 +236,22 @@ def export_once(of: dict, folder: pathlib.Path) -> Steps:
             print(f"using the steps exported before: {folder}", flush=True)
             return steps
     return export(of, folder)
+
+
+def _plan(steps: Steps, text: str | None) -> dict[str, float]:
+    """Predicted times of a step in the generic form, by link."""
+    plan = steps.of["plan"]
+    if plan is None or text is None:
+        return {}
+    tier, per_node = steps.mesh[-1]
+    with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
+        file.write(text)
+        file.flush()
+        return {link: planned.milliseconds(
+                    pathlib.Path(file.name), steps.tiers, plan["device"], speeds,
+                    plan["scale"])
+                for link in plan["links"]
+                if (speeds := planned.speeds_of(link, tier, per_node))}
 
 
 def export(of: dict, folder: pathlib.Path) -> Steps:
@@ -249,31 +274,31 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").unlink(missing_ok=True)
 
-    def add(name, step, **about):
+    def add(name, step, text, **about):
         path = f"step{len(steps.variants)}.zpp"
-        variant = Variant(path=path, **about)
+        variant = Variant(path=path, planned=_plan(steps, text), **about)
         zpp.save(step, folder / path)
         steps.variants[name] = variant
         print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
 
-    mesh = ",".join(f"{name}:{size}" for name, size in steps.mesh)
     for name, options in of["variants"].items():
         start = time.perf_counter()
-        options = {"mesh": mesh, "target": of["platform"]} | options
+        options = {"mesh": steps.tiers, "target": of["platform"]} | options
         collectives = options.pop("collectives", "step")
         step = original(collectives)
         rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
         if not steps.variants:
-            add(f"{of['kind']}, exported", step, bytes=total["before"],
+            add(f"{of['kind']}, exported", step, step.text(), bytes=total["before"],
                 links=None, is_runtime=False, is_traced=False)
         if collectives == "xla":
-            add("jit, exported", step, bytes=total["before"], links=None,
+            # Its collectives are those that XLA will make of it.
+            add("jit, exported", step, None, bytes=total["before"], links=None,
                 is_runtime=False, is_traced=False)
         is_runtime = rewritten.step.uses_runtime
         left = sum(sum(entry["after"].values())
                    for entry in rewritten.left_alone)
-        add(name, rewritten, bytes=total["after"],
+        add(name, rewritten, rewritten.text, bytes=total["after"],
             links=["nvlink"] if "links" in options else None,
             is_runtime=is_runtime, is_traced=is_runtime and
             left <= _LARGEST_PART_LEFT * sum(total["after"].values()))

@@ -32,14 +32,15 @@ def run(folder, *options):
 def test_exports_trains_and_prints(tmp_path):
     process = run(tmp_path, "--tiny", "--platform", "cpu", "--sequences", "2",
                   "--links", "nvlink", "--variants", "all (b)", "jit (b)",
-                  "--gpus-per-node", "1", "--warm-up", "0", "--steps", "1")
+                  "--gpus-per-node", "1", "--warm-up", "0", "--steps", "1",
+                  "--plan", "h200")
     assert process.returncode == 0, process.stdout
     assert re.search(r"\n\[\S+\] nvlink, all \(b\): \S+ ms, first", process.stdout)
     assert "2 x 64 tokens per device" in process.stdout
     tables = process.stdout.partition("| step")[2]
     # Without FSDP there is no speed-up, without nodes nothing between them.
     # Nothing stalls on the CPU.
-    start = r"\n\| %s \| \S+ GB \| - \| \S+ ms \| - \| "
+    start = r"\n\| %s \| \S+ GB \| - \| \S+ ms \| - \| \d\S+ ms \| "
     assert re.search(start % r"all \(b\)" + r"0\.0 ms \(0%\) \|", tables), tables
     # With the links of NVLink, everything is left to XLA.
     assert re.search(start % r"all \(b\), links" + r"~\S+ ms \(\d+%\) \|",
