@@ -11,7 +11,7 @@ import tempfile
 
 from lab import links
 
-#: What a device sends per second over NVLink.
+#: The rate of a device on NVLink.
 NVLINK = "400gbyte"
 
 

@@ -281,6 +281,11 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
         steps.variants[name] = variant
         print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
 
+    written = original("step")
+    kept = zpp.rewrite(written, mesh=steps.tiers, target="portable", **_OFF)
+    add(f"{of['kind']}, exported", written, written.text(),
+        bytes=kept.report["total"]["before"], links=None, is_runtime=False,
+        is_traced=False)
     for name, options in of["variants"].items():
         start = time.perf_counter()
         options = {"mesh": steps.tiers, "target": of["platform"]} | options
@@ -288,9 +293,6 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
         step = original(collectives)
         rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
-        if not steps.variants:
-            add(f"{of['kind']}, exported", step, step.text(), bytes=total["before"],
-                links=None, is_runtime=False, is_traced=False)
         if collectives == "xla":
             # Its collectives are those that XLA will make of it.
             add("jit, exported", step, None, bytes=total["before"], links=None,
