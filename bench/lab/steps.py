@@ -238,18 +238,25 @@ def export_once(of: dict, folder: pathlib.Path) -> Steps:
     return export(of, folder)
 
 
-def _plan(steps: Steps, text: str | None) -> dict[str, float]:
-    """Predicted times of a step in the generic form, by link."""
+def _plan(steps: Steps, step, options: dict | None) -> dict[str, float]:
+    """Predicted times of an exported step by link, rewritten with options or as it
+    is. A rewritten step that can be run does not say what it sends any more."""
     plan = steps.of["plan"]
-    if plan is None or text is None:
+    if plan is None:
         return {}
     tier, per_node = steps.mesh[-1]
-    with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
-        file.write(text)
-        file.flush()
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        path = pathlib.Path(folder, "step.mlir")
+        path.write_text(step.text())
+        if options:
+            # zpp-opt has one target for all devices of the runtime.
+            target = "portable" if options["target"] == "portable" else "cuda"
+            words = " ".join(f"{name}={value}" for name, value in (
+                options | {"target": target}).items())
+            path, written = path.with_name("rewritten.mlir"), path
+            planned.run_compiler([written, f"--zeropp={words}", "-o", path])
         return {link: planned.milliseconds(
-                    pathlib.Path(file.name), steps.tiers, plan["device"], speeds,
-                    plan["scale"])
+                    path, steps.tiers, plan["device"], speeds, plan["scale"])
                 for link in plan["links"]
                 if (speeds := planned.speeds_of(link, tier, per_node))}
 
@@ -274,16 +281,16 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").unlink(missing_ok=True)
 
-    def add(name, step, text, **about):
+    def add(name, step, **about):
         path = f"step{len(steps.variants)}.zpp"
-        variant = Variant(path=path, planned=_plan(steps, text), **about)
+        variant = Variant(path=path, **about)
         zpp.save(step, folder / path)
         steps.variants[name] = variant
         print(f"{name}: bytes per device and step {variant.bytes}", flush=True)
 
     written = original("step")
     kept = zpp.rewrite(written, mesh=steps.tiers, target="portable", **_OFF)
-    add(f"{of['kind']}, exported", written, written.text(),
+    add(f"{of['kind']}, exported", written, planned=_plan(steps, written, None),
         bytes=kept.report["total"]["before"], links=None, is_runtime=False,
         is_traced=False)
     for name, options in of["variants"].items():
@@ -294,13 +301,14 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
         rewritten = zpp.rewrite(step, **options)
         total = rewritten.report["total"]
         if collectives == "xla":
-            # Its collectives are those that XLA will make of it.
-            add("jit, exported", step, None, bytes=total["before"], links=None,
+            add("jit, exported", step, bytes=total["before"], links=None,
                 is_runtime=False, is_traced=False)
         is_runtime = rewritten.step.uses_runtime
         left = sum(sum(entry["after"].values())
                    for entry in rewritten.left_alone)
-        add(name, rewritten, rewritten.text, bytes=total["after"],
+        # The compiler alone does not partition what is left to XLA.
+        add(name, rewritten, bytes=total["after"], planned=_plan(
+                steps, step, options) if collectives == "step" else {},
             links=["nvlink"] if "links" in options else None,
             is_runtime=is_runtime, is_traced=is_runtime and
             left <= _LARGEST_PART_LEFT * sum(total["after"].values()))

@@ -58,6 +58,20 @@ def test_exports_trains_and_prints(tmp_path):
     assert list(exported.chosen(["FSDP"])) == [steps.JITTED, steps.EXPORTED]
 
 
+@pytest.mark.compiler
+def test_planned_times_follow_the_links(tmp_path):
+    process = run(tmp_path, "--export", tmp_path, "--tiny", "--layers", "1",
+                  "--platform", "cpu", "--variants", "weights", "--plan", "h200",
+                  "--links", "1gbit", "nvlink", "shared")
+    assert process.returncode == 0, process.stdout
+    variants = steps.read(tmp_path).variants
+    written = variants[steps.EXPORTED].planned
+    fast = variants["weights i8 (qwZ)"].planned
+    assert list(written) == list(fast) == ["1gbit", "nvlink"]
+    # What the runtime sends counts, too.
+    assert 10 * fast["nvlink"] < fast["1gbit"] < 0.9 * written["1gbit"]
+
+
 def test_links_are_checked_first(tmp_path):
     (tmp_path / "manifest.json").write_text('{"variants": {}}')
     process = run(tmp_path, "--run", tmp_path, "--links", "shared", "fast")
