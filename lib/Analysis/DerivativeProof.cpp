@@ -82,24 +82,17 @@ bool GradientProver::Search::isLinear(ArrayRef<Node> between, Node from) const {
   return true;
 }
 
-bool GradientProver::Search::isTarget(Node node, Node contracted) const {
-  Node stripped = strip(node);
-  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
-    auto has = [&, word = index / 64, bit = index % 64](Node of) {
-      return leafBits[of * words + word] >> bit & 1;
-    };
-    // What a layer takes is a target only as it came, as that of an
-    // autoencoder, or as numbers, as the tokens of a language model.
-    if (isBatch[leaf] && has(node) &&
-        (!has(contracted) || stripped == leaf ||
-         !isDifferentiable(graph.getValue(leaf).getType())))
-      return true;
-  }
-  return false;
+bool GradientProver::Search::isTarget(Node node, Node contracted) {
+  // What a layer takes is a target only as it came, as that of an autoencoder,
+  // or as numbers, as the tokens of a language model.
+  return sets.contains(batchLeaves, strip(node)) ||
+         sets.haveCommon(leavesOf[node], integerLeaves) ||
+         !sets.isSubset(sets.intersect(leavesOf[node], batchLeaves),
+                        leavesOf[contracted]);
 }
 
 bool GradientProver::Search::meetsTarget(ArrayRef<Node> between,
-                                         Node contracted) const {
+                                         Node contracted) {
   // All that depends on the product's result, also by comparisons and indices.
   Node first = between.front();
   NodeSet dependent{first};
@@ -134,7 +127,7 @@ bool GradientProver::Search::meetsTarget(ArrayRef<Node> between,
   });
 }
 
-bool GradientProver::Search::comesBack(ArrayRef<Node> between) const {
+bool GradientProver::Search::comesBack(ArrayRef<Node> between) {
   NodeSet onPath(between.begin(), between.end());
   Node first = between.front();
   auto isLaterLayer = [&](const Use &use) {
@@ -154,17 +147,14 @@ bool GradientProver::Search::comesBack(ArrayRef<Node> between) const {
       if (!isLaterLayer(forth) || !before.contains(forth.result) ||
           !depends(forth.result, first, /*byDerivative=*/true))
         return false;
-      for (size_t word = 0; word < words; ++word)
-        if (leafBits[forth.weight * words + word] &
-            leafBits[back.weight * words + word] & weightLeaves[word])
-          return true;
-      return false;
+      return sets.haveCommon(getWeightLeaves(forth.weight),
+                             leavesOf[back.weight]);
     });
   });
 }
 
 bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
-                                          Node other) const {
+                                          Node other) {
   SmallVector<Node> between;
   visitAncestors(other, use.result, [&](Node node) {
     between.push_back(node);
@@ -179,12 +169,6 @@ bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
 //===----------------------------------------------------------------------===//
 // Directions
 //===----------------------------------------------------------------------===//
-
-static constexpr char kUp = 1, kDown = 2;
-
-static char flip(char direction) {
-  return ((direction & kUp) ? kDown : 0) | ((direction & kDown) ? kUp : 0);
-}
 
 int GradientProver::Search::getSign(Node factor) const {
   Node node = strip(factor);
@@ -211,62 +195,75 @@ int GradientProver::Search::getSign(Node factor) const {
   return isNeverNegative(node);
 }
 
-char GradientProver::Search::getDirection(Node target, const Edge &edge,
-                                          char direction) const {
+int GradientProver::Search::getDirection(Node target, const Edge &edge) const {
   Operation *op = graph.getOp(target);
   if (!edge.isMoved)
     return 0;
   if (!op || edge.operand < 0)
-    return direction;
+    return 1;
   SmallVector<Node> operands = graph.getOperands(target);
-  auto getTimes = [&](Node factor) -> char {
-    int sign = factor < 0 ? 0 : getSign(factor);
-    return sign > 0 ? direction : sign < 0 ? flip(direction) : 0;
-  };
   if (isNamed(op, guest::kNegate))
-    return flip(direction);
+    return -1;
   if (isNamed(op, guest::kSubtract))
-    return edge.operand == 1 ? flip(direction) : direction;
-  if (isNamed(op, guest::kMultiply))
-    return operands[0] == operands[1] ? 0
-                                      : getTimes(operands[1 - edge.operand]);
+    return edge.operand == 1 ? -1 : 1;
+  if (isNamed(op, guest::kMultiply)) {
+    Node factor = operands[1 - edge.operand];
+    return factor < 0 || operands[0] == operands[1] ? 0 : getSign(factor);
+  }
   if (isNamed(op, guest::kDivide))
     // Roots of second moments and counts, whatever they are made of.
     return edge.operand != 0                              ? 0
-           : operands[1] >= 0 && getSign(operands[1]) < 0 ? flip(direction)
-                                                          : direction;
-  return keepsOrder(op) || op->getName().stripDialect() == "sign" ? direction
-                                                                  : 0;
+           : operands[1] >= 0 && getSign(operands[1]) < 0 ? -1
+                                                          : 1;
+  return keepsOrder(op) || op->getName().stripDialect() == "sign";
 }
 
-std::vector<char> GradientProver::Search::getDirections(Node from) const {
-  std::vector<char> directions(graph.size());
-  directions[from] = kUp;
-  for (bool isChanged = true; isChanged;) {
-    isChanged = false;
-    for (Node node = 0; node < graph.size(); ++node)
-      for (const Edge &edge : graph.getSources(node))
-        if (char direction = directions[edge.node]) {
-          char more = directions[node] | getDirection(node, edge, direction);
-          isChanged |= more != directions[node];
-          directions[node] = more;
-        }
-  }
-  return directions;
+std::vector<GradientProver::Search::Directions>
+GradientProver::Search::findDirections() {
+  std::vector<Directions> found(graph.size());
+  for (Node node = 0; node < graph.size(); ++node)
+    if (Operation *op = graph.getOp(node);
+        op && getGuestCollective(op) && graph.find(op->getResult(0)) == node)
+      found[node].up = sets.getSingle(node);
+  graph.settle([&](Node node) {
+    Directions known = found[node], &own = found[node];
+    for (const Edge &edge : graph.getSources(node)) {
+      Directions more = found[edge.node];
+      if (more.up == NumberSets::kEmpty && more.down == NumberSets::kEmpty)
+        continue;
+      int direction = getDirection(node, edge);
+      if (direction == 0)
+        continue;
+      if (direction < 0)
+        std::swap(more.up, more.down);
+      own.up = sets.unite(own.up, more.up);
+      own.down = sets.unite(own.down, more.down);
+    }
+    return own.up != known.up || own.down != known.down;
+  });
+  return found;
 }
 
-bool GradientProver::Search::isDescent(Node result) const {
+NumberSets::Set GradientProver::Search::findDescents() {
   std::vector<char> held(graph.size());
   llvm::DenseSet<Type> types;
-  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
-    if (weightLeaves[index / 64] >> (index % 64) & 1) {
-      held[leaf] = true;
-      types.insert(graph.getValue(leaf).getType());
-    }
-  graph.markForward(held, [](const Edge &edge, Node) { return edge.isMoved; });
-  std::vector<char> directions = getDirections(result);
-  return llvm::any_of(graph.getReturned(), [&](Node node) {
-    return held[node] && directions[node] == kDown &&
-           types.contains(graph.getValue(node).getType());
+  sets.visit(weightLeaves, [&](Node leaf) {
+    held[leaf] = true;
+    types.insert(graph.getValue(leaf).getType());
+    return false;
   });
+  graph.markForward(held, [](const Edge &edge, Node) { return edge.isMoved; });
+  std::vector<Directions> directions = findDirections();
+  Set found = NumberSets::kEmpty;
+  for (Node node : graph.getReturned())
+    if (held[node] && types.contains(graph.getValue(node).getType()))
+      found = sets.unite(
+          found, sets.subtract(directions[node].down, directions[node].up));
+  return found;
+}
+
+bool GradientProver::Search::isDescent(Node result) {
+  if (!descents)
+    descents = findDescents();
+  return sets.contains(*descents, result);
 }

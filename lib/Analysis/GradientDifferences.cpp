@@ -57,8 +57,8 @@ bool areOpposed(char left, char right) { return (left & flip(right)) != 0; }
 /// Finds the differences of one step.
 class GradientProver::Search::Differences {
 public:
-  Differences(const Search &search, ArrayRef<Operation *> sums)
-      : search(search), graph(search.graph), words(search.words),
+  Differences(Search &search, ArrayRef<Operation *> sums)
+      : search(search), graph(search.graph), sets(search.sets),
         holdsSum(graph.size()) {
     for (auto [index, sum] : llvm::enumerate(sums))
       if (std::optional<Node> node = graph.find(sum->getResult(0))) {
@@ -70,6 +70,7 @@ public:
       return isMoved(edge, target);
     });
     findHeld();
+    findWeights();
     findMemories();
   }
 
@@ -82,18 +83,14 @@ public:
   }
 
 private:
-  /// Sums and inputs of the step, by number or leaf.
+  /// The numbers of sums, and inputs of the step.
   struct Terms {
     SmallVector<size_t> sums;
-    SmallVector<size_t> leaves;
+    Set leaves;
   };
 
   bool isMoved(const Edge &edge, Node target) const {
     return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
-  }
-
-  bool has(const std::vector<uint64_t> &bits, Node node, size_t index) const {
-    return bits[node * words + index / 64] >> (index % 64) & 1;
   }
 
   bool isInput(Node leaf) const {
@@ -102,36 +99,29 @@ private:
            getCount(input.getType()) != 1;
   }
 
-  /// Passes bits of leaves on along edges that `follows` accepts.
-  void passOn(std::vector<uint64_t> &bits,
-              llvm::function_ref<bool(const Edge &, Node)> follows) const {
-    for (bool isChanged = words > 0; isChanged;) {
-      isChanged = false;
-      for (Node node = 0; node < graph.size(); ++node)
-        for (const Edge &edge : graph.getSources(node))
-          if (follows(edge, node))
-            for (size_t word = 0; word < words; ++word) {
-              uint64_t &own = bits[node * words + word];
-              uint64_t more = own | bits[edge.node * words + word];
-              isChanged |= more != own;
-              own = more;
-            }
-    }
+  /// Finds the inputs whose elements each value holds, other than through sums.
+  void findHeld() {
+    held.assign(graph.size(), NumberSets::kEmpty);
+    for (Node leaf : graph.getLeaves())
+      if (isInput(leaf)) {
+        held[leaf] = sets.getSingle(leaf);
+        Set &ofType = inputsOf[graph.getValue(leaf).getType()];
+        ofType = sets.unite(ofType, held[leaf]);
+        inputs = sets.unite(inputs, held[leaf]);
+      }
+    graph.settle([&](Node node) {
+      if (numbers.contains(node))
+        return false;
+      Set known = held[node];
+      for (const Edge &edge : graph.getSources(node))
+        if (isMoved(edge, node))
+          held[node] = sets.unite(held[node], held[edge.node]);
+      return held[node] != known;
+    });
   }
 
-  /// Finds the inputs whose elements each value holds, other than through
-  /// sums, and those that the sums are computed from.
-  void findHeld() {
-    held.assign(words * graph.size(), 0);
-    std::vector<uint64_t> before(words * graph.size());
-    for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
-      if (isInput(leaf)) {
-        held[leaf * words + index / 64] |= uint64_t(1) << (index % 64);
-        before[leaf * words + index / 64] |= uint64_t(1) << (index % 64);
-      }
-    passOn(held, [&](const Edge &edge, Node target) {
-      return isMoved(edge, target) && !numbers.contains(target);
-    });
+  /// Finds the inputs that the sums are computed from.
+  void findWeights() {
     // Another network may be trained with weights that the step has updated:
     // its gradients follow from their momenta.
     llvm::DenseSet<Node> results;
@@ -139,84 +129,104 @@ private:
       for (Node passed : {node, graph.getPassed(node)})
         if (!graph.getSources(passed).empty())
           results.insert(passed);
-    passOn(before, [&](const Edge &edge, Node) {
-      return !results.contains(edge.node);
-    });
-    weights.assign(words, 0);
-    for (Node operand : operands)
-      for (size_t word = 0; word < words; ++word)
-        weights[word] |= before[operand * words + word];
+    std::vector<char> isBefore(graph.size());
+    SmallVector<Node> pending;
+    auto add = [&](Node node) {
+      if (!isBefore[node])
+        pending.push_back(node);
+      isBefore[node] = true;
+    };
+    llvm::for_each(operands, add);
+    while (!pending.empty())
+      for (const Edge &edge : graph.getSources(pending.pop_back_val()))
+        if (!results.contains(edge.node))
+          add(edge.node);
+    for (Node leaf : graph.getLeaves())
+      if (isBefore[leaf] && isInput(leaf))
+        weights = sets.unite(weights, sets.getSingle(leaf));
   }
-
-  /// True if `node` holds elements of an input that `bits` lacks.
-  bool holdsOther(Node node, ArrayRef<uint64_t> bits) const {
-    for (size_t word = 0; word < words; ++word)
-      if (held[node * words + word] & ~bits[word])
-        return true;
-    return false;
-  }
-
-  static bool contains(ArrayRef<uint64_t> bits, size_t index) {
-    return bits[index / 64] >> (index % 64) & 1;
-  }
-
-  bool isWeight(size_t index) const { return contains(weights, index); }
 
   /// Returns the inputs of which the step makes weights of another type:
   /// masters in f32, or the parts that a device has of them. Updates add up in
   /// these as in a weight.
-  std::vector<uint64_t> getMasters() const {
-    ArrayRef<Node> leaves = graph.getLeaves();
+  Set getMasters() {
     llvm::DenseSet<Type> weightTypes;
-    for (auto [index, leaf] : llvm::enumerate(leaves))
-      if (isWeight(index))
-        weightTypes.insert(graph.getValue(leaf).getType());
-    std::vector<uint64_t> masters(words), others(words);
-    for (size_t word = 0; word < words; ++word)
-      others[word] = ~weights[word];
+    sets.visit(weights, [&](Node leaf) {
+      weightTypes.insert(graph.getValue(leaf).getType());
+      return false;
+    });
+    Set masters = NumberSets::kEmpty;
     for (Node result : graph.getReturned()) {
       Type type = graph.getValue(result).getType();
-      if (!weightTypes.contains(type) || holdsOther(result, others))
-        continue;
-      for (auto [index, leaf] : llvm::enumerate(leaves))
-        if (has(held, result, index) && graph.getValue(leaf).getType() != type)
-          masters[index / 64] |= uint64_t(1) << (index % 64);
+      if (weightTypes.contains(type) && !sets.haveCommon(held[result], weights))
+        masters = sets.unite(
+            masters, sets.subtract(held[result], inputsOf.lookup(type)));
     }
     return masters;
+  }
+
+  /// Results, of one type, that are made of sums and earlier gradients alone.
+  struct Updates {
+    /// All of them.
+    SmallVector<Node> results;
+    /// Those that hold elements of an input of that type, by the input.
+    llvm::DenseMap<Node, SmallVector<Node>> ofInput;
+    /// The number of the sums of all results in `sumLists`.
+    std::optional<size_t> all;
+  };
+
+  llvm::DenseMap<Type, Updates> findUpdates(Set candidates) {
+    llvm::DenseMap<Type, Updates> updates;
+    for (Node result : graph.getReturned()) {
+      if (!holdsSum[result] || !sets.isSubset(held[result], candidates))
+        continue;
+      Type type = graph.getValue(result).getType();
+      Updates &ofType = updates[type];
+      ofType.results.push_back(result);
+      sets.visit(sets.intersect(held[result], inputsOf.lookup(type)),
+                 [&](Node leaf) {
+                   ofType.ofInput[leaf].push_back(result);
+                   return false;
+                 });
+    }
+    return updates;
   }
 
   /// Finds the inputs that are made of earlier gradients: none from which
   /// gradients are computed, no masters of weights, and for which the step
   /// returns something that is made of gradients and such inputs alone.
   void findMemories() {
-    std::vector<uint64_t> candidates(words), masters = getMasters();
-    for (auto [index, leaf] : llvm::enumerate(graph.getLeaves()))
-      if (isInput(leaf) && !isWeight(index) && !contains(masters, index))
-        candidates[index / 64] |= uint64_t(1) << (index % 64);
+    Set candidates =
+        sets.subtract(sets.subtract(inputs, weights), getMasters());
     signs = getSigns({});
-    memories.assign(words, 0);
     SmallVector<std::pair<Node, char>> known;
-    for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
-      if (!contains(candidates, index))
-        continue;
-      Type type = graph.getValue(leaf).getType();
-      SmallVector<Node> updated, fresh;
-      for (Node result : graph.getReturned())
-        if (graph.getValue(result).getType() == type && holdsSum[result] &&
-            !holdsOther(result, candidates))
-          (has(held, result, index) ? updated : fresh).push_back(result);
-      char sign = 0;
-      SmallVector<size_t> sums;
-      for (Node result : updated.empty() ? fresh : updated) {
-        sign |= signs[result];
+    llvm::DenseMap<Type, Updates> updates = findUpdates(candidates);
+    auto addSums = [&](ArrayRef<Node> results) {
+      SmallVector<size_t> &sums = sumLists.emplace_back();
+      for (Node result : results)
         llvm::append_range(sums, getTerms(result).sums);
-      }
+      return sumLists.size() - 1;
+    };
+    sets.visit(candidates, [&](Node leaf) {
+      auto ofType = updates.find(graph.getValue(leaf).getType());
+      if (ofType == updates.end())
+        return false;
+      Updates &update = ofType->second;
+      auto own = update.ofInput.find(leaf);
+      bool isOwn = own != update.ofInput.end();
+      ArrayRef<Node> results(isOwn ? own->second : update.results);
+      char sign = 0;
+      for (Node result : results)
+        sign |= signs[result];
       if (!sign)
-        continue;
-      memories[index / 64] |= uint64_t(1) << (index % 64);
+        return false;
+      memories = sets.unite(memories, sets.getSingle(leaf));
       known.push_back({leaf, sign});
-      sumsOf[index] = std::move(sums);
-    }
+      if (!isOwn && !update.all)
+        update.all = addSums(results);
+      sumsOf[leaf] = isOwn ? addSums(results) : *update.all;
+      return false;
+    });
     if (known.empty())
       return;
     signs = getSigns(known);
@@ -259,25 +269,20 @@ private:
       found[node] = kUp;
     for (auto [node, sign] : known)
       found[node] = sign;
-    for (bool isChanged = true; isChanged;) {
-      isChanged = false;
-      for (Node node = 0; node < graph.size(); ++node) {
-        if (numbers.contains(node) || harmless.contains(node))
-          continue;
-        for (const Edge &edge : graph.getSources(node))
-          if (char more = found[node] | pass(node, edge, found);
-              more != found[node]) {
-            found[node] = more;
-            isChanged = true;
-          }
-      }
-    }
+    graph.settle([&](Node node) {
+      if (numbers.contains(node) || harmless.contains(node))
+        return false;
+      char before = found[node];
+      for (const Edge &edge : graph.getSources(node))
+        found[node] |= pass(node, edge, found);
+      return found[node] != before;
+    });
     return found;
   }
 
   /// The sums whose elements `node` holds, and the inputs.
   Terms getTerms(Node node) const {
-    Terms terms;
+    Terms terms{{}, held[node]};
     llvm::DenseSet<Node> seen{node};
     SmallVector<Node> pending{node};
     while (!pending.empty()) {
@@ -292,9 +297,6 @@ private:
           pending.push_back(edge.node);
     }
     llvm::sort(terms.sums);
-    for (size_t index = 0; index < graph.getLeaves().size(); ++index)
-      if (has(held, node, index))
-        terms.leaves.push_back(index);
     return terms;
   }
 
@@ -304,8 +306,9 @@ private:
         !(isNamed(op, guest::kSubtract) || isNamed(op, guest::kAdd)))
       return std::nullopt;
     SmallVector<Node> operands = graph.getOperands(node);
-    if (operands[0] < 0 || operands[1] < 0 ||
-        holdsOther(operands[0], memories) || holdsOther(operands[1], memories))
+    if (llvm::any_of(operands, [&](Node operand) {
+          return operand < 0 || !sets.isSubset(held[operand], memories);
+        }))
       return std::nullopt;
     bool subtracts = isNamed(op, guest::kSubtract);
     auto isNegated = [&](Node operand) {
@@ -316,8 +319,7 @@ private:
     bool isOfStep =
         (subtracts || isNegated(operands[0]) != isNegated(operands[1])) &&
         llvm::all_of(operands, [&](Node operand) {
-          return holdsSum[operand] &&
-                 !holdsOther(operand, SmallVector<uint64_t>(words));
+          return holdsSum[operand] && held[operand] == NumberSets::kEmpty;
         });
     char right = signs[operands[1]];
     if (!isOfStep &&
@@ -326,11 +328,15 @@ private:
     Terms left = getTerms(operands[0]), other = getTerms(operands[1]);
     if (left.sums == other.sums && left.leaves == other.leaves)
       return std::nullopt;
-    GradientDifference difference{
-        std::move(left.sums), !left.leaves.empty() || !other.leaves.empty()};
+    GradientDifference difference{std::move(left.sums),
+                                  left.leaves != NumberSets::kEmpty ||
+                                      other.leaves != NumberSets::kEmpty};
     llvm::append_range(difference.sums, other.sums);
-    for (size_t leaf : llvm::concat<size_t>(left.leaves, other.leaves))
-      llvm::append_range(difference.sums, sumsOf[leaf]);
+    for (Set leaves : {left.leaves, other.leaves})
+      sets.visit(leaves, [&](Node leaf) {
+        llvm::append_range(difference.sums, sumLists[sumsOf.at(leaf)]);
+        return false;
+      });
     return difference;
   }
 
@@ -393,18 +399,22 @@ private:
 
   const Search &search;
   const ValueGraph &graph;
-  size_t words;
+  NumberSets &sets;
   /// The number of each sum, by the node of its result, and their operands.
   llvm::DenseMap<Node, size_t> numbers;
   SmallVector<Node> operands;
   /// Values that hold elements of a sum.
   std::vector<char> holdsSum;
-  /// For each node, the inputs of which it holds elements: a bit per leaf.
-  std::vector<uint64_t> held;
-  /// The inputs that gradients are computed from, and those made of gradients.
-  std::vector<uint64_t> weights, memories;
-  /// The sums that update such an input.
-  llvm::DenseMap<size_t, SmallVector<size_t>> sumsOf;
+  /// The inputs of which each node holds elements.
+  std::vector<Set> held;
+  /// All inputs of floating-point numbers, also by type; those that gradients
+  /// are computed from; and those made of gradients.
+  Set inputs = NumberSets::kEmpty, weights = NumberSets::kEmpty,
+      memories = NumberSets::kEmpty;
+  llvm::DenseMap<Type, Set> inputsOf;
+  /// The sums that update such an input, as an index of `sumLists`.
+  llvm::DenseMap<Node, size_t> sumsOf;
+  SmallVector<SmallVector<size_t>> sumLists;
   std::vector<char> signs;
   /// Differences by which an average only moves.
   llvm::DenseSet<Node> harmless;

@@ -22,14 +22,56 @@ using Edge = ValueGraph::Edge;
 // Proofs
 //===----------------------------------------------------------------------===//
 
-static bool isContraction(Operation *op) {
-  return op && (isProduct(op) || isLookup(op));
-}
-
 /// True for ops that may make a gradient: products, lookups and sums.
 static bool addsUp(Operation *op) {
   return op &&
          (isContraction(op) || isScatter(op) || isNamed(op, guest::kReduce));
+}
+
+void GradientProver::Search::findProductsBefore() {
+  if (!productsBefore.empty())
+    return;
+  productsBefore.assign(graph.size(), NumberSets::kEmpty);
+  for (const auto &[leaves, ofLeaves] : contractions)
+    sets.visit(ofLeaves, [&](Node result) {
+      productsBefore[result] = sets.getSingle(result);
+      return false;
+    });
+  for (Node node = 0; node < graph.size(); ++node)
+    for (const Edge &edge : graph.getSources(node))
+      if (!edge.isCarried && edge.isDifferentiable)
+        productsBefore[node] =
+            sets.unite(productsBefore[node], productsBefore[edge.node]);
+}
+
+SmallVector<size_t, 4> GradientProver::Search::getCandidates(Node contracted,
+                                                             Node other) {
+  auto ofLeaves = contractions.find(leavesOf[contracted]);
+  if (ofLeaves == contractions.end())
+    return {};
+  findProductsBefore();
+  SmallVector<size_t, 4> candidates;
+  sets.visit(sets.intersect(productsBefore[other], ofLeaves->second),
+             [&](Node result) {
+               if (!depends(contracted, result, /*byDerivative=*/false))
+                 for (size_t index : usesAt[result])
+                   if (uses[index].other >= 0 &&
+                       leavesOf[uses[index].other] == ofLeaves->first)
+                     candidates.push_back(index);
+               return false;
+             });
+  return candidates;
+}
+
+int GradientProver::Search::getRank(const Use &use, Node contracted) const {
+  // A product with a weight itself says whose gradient it is; one with
+  // activations that a weight was added to does not.
+  bool isOfWeight = isWeight[use.weight];
+  bool isSame = strip(use.other) == strip(contracted);
+  return isOfWeight && isSame                       ? kHighestRank
+         : isOfWeight && isCertain(use, contracted) ? 3
+         : isSame                                   ? 2
+                                                    : isOfWeight;
 }
 
 const GradientProver::Search::Use *GradientProver::Search::findPartner(
@@ -37,45 +79,39 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
     bool &isOnly) {
   if (contracted < 0 || other < 0)
     return nullptr;
-  int64_t leaves = getClass(contracted);
-  auto first = firstOfClass.find(leaves);
-  if (first == firstOfClass.end())
-    return nullptr;
+  SmallVector<size_t, 4> candidates = getCandidates(contracted, other);
   const Use *found = nullptr;
   int best = -1;
   llvm::SmallSetVector<Value, 4> weights;
-  visitAncestors(other, first->second, [&](Node node) {
-    auto at = usesAt.find(node);
-    // What scales activations is no partner of a contraction.
-    if (at == usesAt.end() || !isContraction(graph.getOp(node)))
-      return false;
-    for (size_t index : at->second) {
-      const Use &use = uses[index];
-      if (use.other < 0 || getClass(use.other) != leaves ||
-          depends(contracted, use.result, /*byDerivative=*/false) ||
-          !isEnough(use))
-        continue;
-      // A product with a weight itself says whose gradient it is; one with
-      // activations that a weight was added to does not.
-      bool isOfWeight = isWeight[use.weight];
-      bool isSame = strip(use.other) == strip(contracted);
-      int rank = isOfWeight && isSame                       ? 4
-                 : isOfWeight && isCertain(use, contracted) ? 3
-                 : isSame                                   ? 2
-                                                            : isOfWeight;
-      // What a later product contracts may depend on the same inputs: what a
-      // loop makes of a batch, on all that an iteration does.
-      if (isOfWeight)
-        weights.insert_range(getWeights(use, /*isDirect=*/true));
-      if (rank > best || (rank == best && use.result < found->result)) {
-        best = rank;
-        found = &use;
-      }
+  auto consider = [&](size_t index) {
+    const Use &use = uses[index];
+    if (!isEnough(use))
+      return;
+    // What a later product contracts may depend on the same inputs: what a
+    // loop makes of a batch, on all that an iteration does.
+    if (isWeight[use.weight])
+      weights.insert_range(getWeights(use, /*isDirect=*/true));
+    int rank = getRank(use, contracted);
+    if (rank > best || (rank == best && use.result < found->result)) {
+      best = rank;
+      found = &use;
     }
-    return best == 4;
-  });
+  };
+  // Of several of the highest rank, the one counts that `other` follows from in
+  // the fewest steps.
+  if (candidates.size() > 1 && llvm::any_of(candidates, [&](size_t index) {
+        return getRank(uses[index], contracted) == kHighestRank;
+      }))
+    visitAncestors(other, uses[candidates.front()].result, [&](Node node) {
+      for (size_t index : candidates)
+        if (uses[index].result == node)
+          consider(index);
+      return best == kHighestRank;
+    });
+  else
+    llvm::for_each(candidates, consider);
   isOnly =
-      best == 4 ||
+      best == kHighestRank ||
       (found && weights.size() == getWeights(*found, /*isDirect=*/true).size());
   return found;
 }
@@ -310,34 +346,33 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
 
 SmallVector<BlockArgument>
 GradientProver::Search::getReturnedSources(Value value) {
-  llvm::DenseSet<Node> asTheyCame;
-  for (Node node : graph.getReturned())
-    asTheyCame.insert(graph.getPassed(node));
+  if (!asTheyCame) {
+    asTheyCame = NumberSets::kEmpty;
+    for (Node node : graph.getReturned())
+      if (Node passed = graph.getPassed(node);
+          isa<BlockArgument>(graph.getValue(passed)))
+        asTheyCame = sets.unite(*asTheyCame, sets.getSingle(passed));
+  }
   std::optional<Node> node = graph.find(value);
   SmallVector<BlockArgument> inputs;
-  if (!node || !isWeight[*node])
+  if (!node || !isWeight[*node] || !sets.isSubset(leavesOf[*node], *asTheyCame))
     return inputs;
-  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
-    if (!(leafBits[*node * words + index / 64] >> (index % 64) & 1))
-      continue;
-    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
-    if (!input || !asTheyCame.contains(leaf))
-      return {};
-    inputs.push_back(input);
-  }
+  sets.visit(leavesOf[*node], [&](Node leaf) {
+    inputs.push_back(cast<BlockArgument>(graph.getValue(leaf)));
+    return false;
+  });
   return inputs;
 }
 
 BlockArgument GradientProver::Search::getOnlyInput(Value value) {
   std::optional<Node> node = graph.find(value);
   std::optional<Node> only;
-  for (auto [index, leaf] : llvm::enumerate(graph.getLeaves())) {
-    if (!node || !(leafBits[*node * words + index / 64] >> (index % 64) & 1))
-      continue;
-    if (only)
-      return {};
-    only = leaf;
-  }
+  if (!node || sets.visit(leavesOf[*node], [&](Node leaf) {
+        bool isSecond = only.has_value();
+        only = leaf;
+        return isSecond;
+      }))
+    return {};
   return only ? dyn_cast<BlockArgument>(graph.getValue(*only))
               : BlockArgument();
 }

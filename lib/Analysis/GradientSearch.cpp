@@ -53,6 +53,10 @@ bool zpp::isLookup(Operation *op) {
          names.contains(op->getName().stripDialect());
 }
 
+bool zpp::isContraction(Operation *op) {
+  return op && (isProduct(op) || isLookup(op));
+}
+
 bool zpp::isScatter(Operation *op) {
   return op->getNumOperands() == 3 && op->getNumResults() == 1 &&
          op->getName().stripDialect() == "scatter";
@@ -63,45 +67,24 @@ bool zpp::isScatter(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 void GradientProver::Search::findLeaves() {
-  ArrayRef<Node> leaves = graph.getLeaves();
-  words = (leaves.size() + 63) / 64;
-  leafBits.assign(words * graph.size(), 0);
-  weightLeaves.assign(words, 0);
-  for (auto [index, leaf] : llvm::enumerate(leaves)) {
-    leafBits[leaf * words + index / 64] |= uint64_t(1) << (index % 64);
+  leavesOf.assign(graph.size(), NumberSets::kEmpty);
+  for (Node leaf : graph.getLeaves()) {
+    leavesOf[leaf] = sets.getSingle(leaf);
     Value value = graph.getValue(leaf);
     auto type = dyn_cast<RankedTensorType>(value.getType());
     if (isa<BlockArgument>(value) && type && isDifferentiable(type) &&
         type.getRank() > 0)
-      weightLeaves[index / 64] |= uint64_t(1) << (index % 64);
+      weightLeaves = sets.unite(weightLeaves, leavesOf[leaf]);
   }
-  for (bool isChanged = words > 0; isChanged;) {
-    isChanged = false;
-    for (Node node = 0; node < graph.size(); ++node)
-      for (const Edge &edge : graph.getSources(node))
-        for (size_t word = 0; word < words; ++word) {
-          uint64_t &bits = leafBits[node * words + word];
-          uint64_t more = bits | leafBits[edge.node * words + word];
-          isChanged |= more != bits;
-          bits = more;
-        }
-  }
+  graph.settle([&](Node node) {
+    Set known = leavesOf[node];
+    for (const Edge &edge : graph.getSources(node))
+      leavesOf[node] = sets.unite(leavesOf[node], leavesOf[edge.node]);
+    return leavesOf[node] != known;
+  });
 }
 
-int64_t GradientProver::Search::getClass(Node node) {
-  std::vector<uint64_t> bits(leafBits.begin() + node * words,
-                             leafBits.begin() + (node + 1) * words);
-  return classes.try_emplace(std::move(bits), classes.size()).first->second;
-}
-
-bool GradientProver::Search::dependsOnWeightLeaf(Node node) const {
-  for (size_t word = 0; word < words; ++word)
-    if (leafBits[node * words + word] & weightLeaves[word])
-      return true;
-  return false;
-}
-
-std::vector<char> GradientProver::Search::findContracted() const {
+std::vector<char> GradientProver::Search::findContracted() {
   std::vector<char> found(graph.size());
   auto passes = [&](const Edge &edge, Node target) {
     Operation *op = graph.getOp(target);
@@ -110,11 +93,7 @@ std::vector<char> GradientProver::Search::findContracted() const {
   };
   // With another weight: norms and regularizers contract a weight with itself.
   auto hasOther = [&](Node node, Node than) {
-    for (size_t word = 0; word < words; ++word)
-      if (leafBits[node * words + word] & weightLeaves[word] &
-          ~leafBits[than * words + word])
-        return true;
-    return false;
+    return !sets.isSubset(getWeightLeaves(node), leavesOf[than]);
   };
   for (Node node = 0; node < graph.size(); ++node) {
     Operation *op = graph.getOp(node);
@@ -141,13 +120,16 @@ void GradientProver::Search::findWeights(
     llvm::function_ref<bool(BlockArgument)> mayBeData) {
   std::vector<char> isContracted = findContracted();
   hasData.assign(graph.size(), false);
-  isBatch.assign(graph.size(), false);
   isHeld.assign(graph.size(), false);
   for (Node leaf : graph.getLeaves()) {
     auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
     hasData[leaf] = !input || !isDifferentiable(input.getType()) ||
                     isData(input) || (isContracted[leaf] && mayBeData(input));
-    isBatch[leaf] = input && hasData[leaf] && getCount(input.getType()) > 1;
+    if (input && hasData[leaf] && getCount(input.getType()) > 1) {
+      batchLeaves = sets.unite(batchLeaves, leavesOf[leaf]);
+      if (!isDifferentiable(input.getType()))
+        integerLeaves = sets.unite(integerLeaves, leavesOf[leaf]);
+    }
     isHeld[leaf] = !hasData[leaf] && getCount(input.getType()) != 1;
   }
   // Sums over devices are the same everywhere.
@@ -168,7 +150,8 @@ void GradientProver::Search::findWeights(
   holdsProduct.assign(graph.size(), false);
   for (Node node = 0; node < graph.size(); ++node) {
     isWeight[node] = isDifferentiable(graph.getValue(node).getType()) &&
-                     !hasData[node] && dependsOnWeightLeaf(node);
+                     !hasData[node] &&
+                     sets.haveCommon(leavesOf[node], weightLeaves);
     Operation *op = graph.getOp(node);
     holdsProduct[node] =
         op && !isWeight[node] && (isProduct(op) || isScatter(op));
@@ -195,30 +178,34 @@ void GradientProver::Search::findUses() {
       stored = operand;
     }
     usesAt[result].push_back(uses.size());
+    if (other >= 0 && isContraction(graph.getOp(result))) {
+      Set &ofLeaves = contractions[leavesOf[other]];
+      ofLeaves = sets.unite(ofLeaves, sets.getSingle(result));
+    }
     uses.push_back(
         {result, weight, other, getCount(graph.getValue(stored).getType())});
     if (firstUse < 0)
       firstUse = result;
-    if (other >= 0)
-      firstOfClass.try_emplace(getClass(other), result);
   };
   for (Node node = 0; node < graph.size(); ++node) {
     Operation *op = graph.getOp(node);
     if (!op || !isDifferentiable(graph.getValue(node).getType()))
       continue;
-    SmallVector<Node> operands = graph.getOperands(node);
     auto canBeWeight = [&](Node weight) {
       return weight >= 0 && (isWeight[weight] || isHeld[weight]);
     };
     if (isLookup(op)) {
+      SmallVector<Node> operands = graph.getOperands(node);
       if (canBeWeight(operands[0]))
         add(node, operands[0], operands[1]);
     } else if (isProduct(op)) {
+      SmallVector<Node> operands = graph.getOperands(node);
       for (int index : {0, 1})
         if (canBeWeight(operands[index]))
           add(node, operands[index], operands[1 - index]);
     } else if (isElementwise(op) && op->getNumOperands() == 2 &&
                !isWeight[node]) {
+      SmallVector<Node> operands = graph.getOperands(node);
       for (int index : {0, 1})
         if (operands[index] >= 0 && isWeight[operands[index]])
           add(node, operands[index],
@@ -228,9 +215,7 @@ void GradientProver::Search::findUses() {
 }
 
 bool GradientProver::Search::isTransposed(Node node) const {
-  return graph.isTransposed(node) &&
-         llvm::any_of(ArrayRef(leafBits).slice(node * words, words),
-                      [](uint64_t bits) { return bits != 0; });
+  return graph.isTransposed(node) && leavesOf[node] != NumberSets::kEmpty;
 }
 
 void GradientProver::Search::findAutodiff() {
@@ -335,6 +320,8 @@ bool GradientProver::Search::depends(Node from, Node on,
                                      bool byDerivative) const {
   if (from == on)
     return true;
+  if (!sets.isSubset(leavesOf[on], leavesOf[from]))
+    return false;
   llvm::DenseSet<Node> seen;
   SmallVector<Node> pending{from};
   while (!pending.empty())

@@ -9,10 +9,11 @@
 #define ZPP_LIB_ANALYSIS_GRADIENTSEARCH_H
 
 #include "zpp/Analysis/GradientProof.h"
+#include "zpp/Analysis/NumberSets.h"
 #include "zpp/Analysis/ValueGraph.h"
 #include "llvm/ADT/DenseMap.h"
 
-#include <map>
+#include <optional>
 #include <vector>
 
 namespace zpp {
@@ -22,6 +23,9 @@ bool isProduct(mlir::Operation *op);
 
 /// True for ops that take rows of their first operand by number.
 bool isLookup(mlir::Operation *op);
+
+/// True for products and lookups; false for null.
+bool isContraction(mlir::Operation *op);
 
 /// True for ops that add rows by number: the transposes of lookups.
 bool isScatter(mlir::Operation *op);
@@ -44,7 +48,7 @@ public:
   Search(mlir::ModuleOp module,
          llvm::function_ref<bool(mlir::BlockArgument)> isData,
          llvm::function_ref<bool(mlir::BlockArgument)> mayBeData)
-      : graph(module) {
+      : graph(module), sets(graph.size()) {
     findLeaves();
     findWeights(isData, mayBeData);
     findUses();
@@ -65,6 +69,7 @@ public:
 private:
   class Layers;
   class Differences;
+  using Set = NumberSets::Set;
 
   /// A product, or another op, that takes a weight: in node `result`.
   struct Use {
@@ -103,16 +108,17 @@ private:
                    llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
   /// The values that are moved into products with other weights, without
   /// collectives on the way.
-  std::vector<char> findContracted() const;
+  std::vector<char> findContracted();
   void findUses();
   void findAutodiff();
   /// True if autodiff has transposed the op of `node`. XLA shares constants, so
   /// that a statistic may start with zeros of the backward pass.
   bool isTransposed(Node node) const;
 
-  /// The class of values that depend on the same leaves as `node`.
-  int64_t getClass(Node node);
-  bool dependsOnWeightLeaf(Node node) const;
+  /// The leaves that may be weights and that `node` depends on.
+  Set getWeightLeaves(Node node) {
+    return sets.intersect(leavesOf[node], weightLeaves);
+  }
   /// `node` before it was moved: cast, transposed, sliced, passed through a
   /// loop.
   Node strip(Node node) const;
@@ -139,7 +145,16 @@ private:
   const Use *findPartner(Node contracted, Node other,
                          llvm::function_ref<bool(const Use &)> isEnough,
                          bool &isOnly);
+  /// The uses among which findPartner() chooses, but for what `isEnough` says.
+  llvm::SmallVector<size_t, 4> getCandidates(Node contracted, Node other);
+  /// How certain it is that `use` is the one whose weight has a gradient that
+  /// contracts `contracted`, from 0 to kHighestRank.
+  int getRank(const Use &use, Node contracted) const;
+  static constexpr int kHighestRank = 4;
   bool isCertain(const Use &use, Node contracted) const;
+  /// Finds for each node the products with weights whose results it follows
+  /// from by derivatives, not from iteration to iteration.
+  void findProductsBefore();
   /// True if `node` multiplies two products of activations, element by element.
   bool multipliesProducts(Node node) const;
   /// Searches for the partner of a sum with elements that are mixed in the
@@ -154,28 +169,33 @@ private:
   /// True if `other` follows from the result of `use` as a derivative does:
   /// over the difference to a target, or back through the weight of a later
   /// layer.
-  bool isDerivative(const Use &use, Node contracted, Node other) const;
+  bool isDerivative(const Use &use, Node contracted, Node other);
   /// True if a target is added to what follows from the first of `between`, and
   /// all that follows from this is linear in it.
-  bool meetsTarget(llvm::ArrayRef<Node> between, Node contracted) const;
+  bool meetsTarget(llvm::ArrayRef<Node> between, Node contracted);
   /// True if one weight is multiplied with what follows from the first of
   /// `between` and then with what follows from that, and the rest is linear in
   /// it.
-  bool comesBack(llvm::ArrayRef<Node> between) const;
+  bool comesBack(llvm::ArrayRef<Node> between);
   /// True if `node` depends on data of the batch that is not what the layer has
   /// computed `contracted` from.
-  bool isTarget(Node node, Node contracted) const;
+  bool isTarget(Node node, Node contracted);
   /// True if the last of `between`, sorted nodes, is linear in `from`.
   bool isLinear(llvm::ArrayRef<Node> between, Node from) const;
   /// True if the step moves a tensor that it returns against the sum `result`,
   /// and not, as averages are, towards it.
-  bool isDescent(Node result) const;
-  /// For each node, whether it grows with elements of `from` (1), or shrinks
-  /// with them (2), or both (3).
-  std::vector<char> getDirections(Node from) const;
-  /// The direction of `target` along `edge`, whose source has `direction`; 0 if
-  /// it is not known.
-  char getDirection(Node target, const Edge &edge, char direction) const;
+  bool isDescent(Node result);
+  /// Finds all such sums.
+  Set findDescents();
+  /// The collectives, by their results, whose elements a value grows with, and
+  /// those that it shrinks with.
+  struct Directions {
+    Set up = NumberSets::kEmpty, down = NumberSets::kEmpty;
+  };
+  std::vector<Directions> findDirections();
+  /// 1 if elements of `target` grow with those of the source of `edge`, -1 if
+  /// they shrink with them; 0 if neither is known.
+  int getDirection(Node target, const Edge &edge) const;
   /// The sign of a factor that is a constant or a rate, or 0.
   int getSign(Node factor) const;
 
@@ -189,23 +209,29 @@ private:
   void setWeights(GradientProof &proof, const Use &use) const;
   bool isGram(Node source) const;
 
-  /// For each node, a bit per leaf.
-  size_t words = 0;
-  std::vector<uint64_t> leafBits;
-  std::vector<uint64_t> weightLeaves;
-  std::map<std::vector<uint64_t>, int64_t> classes;
+  /// Sets of nodes.
+  NumberSets sets;
+  /// The leaves that each node depends on, and all that may be weights, that
+  /// devices have different parts of, or that hold integers of a batch.
+  std::vector<Set> leavesOf;
+  Set weightLeaves = NumberSets::kEmpty;
+  Set batchLeaves = NumberSets::kEmpty, integerLeaves = NumberSets::kEmpty;
+  /// The findings of findProductsBefore(), once it has been called.
+  std::vector<Set> productsBefore;
+  /// The findings of findDescents(), and the leaves that the step returns as
+  /// they came, once they have been asked for.
+  std::optional<Set> descents, asTheyCame;
   /// Values that depend on data; those made of weights without any; those that
   /// hold elements of a weight, also where a device has moved it by itself.
   std::vector<char> hasData, isWeight, isHeld;
-  /// Leaves of which devices have different parts, and tensors of integers.
-  std::vector<char> isBatch;
   /// Values that hold elements of a product of activations, or that follow from
   /// what autodiff has transposed.
   std::vector<char> holdsProduct, isAfterAutodiff;
   std::vector<Use> uses;
-  /// The products of each result, and the uses by class of the other operand.
+  /// The uses at each result, and the results of those that contract, by the
+  /// leaves that the other operand depends on.
   llvm::DenseMap<Node, llvm::SmallVector<size_t, 2>> usesAt;
-  llvm::DenseMap<int64_t, Node> firstOfClass;
+  llvm::DenseMap<Set, Set> contractions;
   Node firstUse = -1;
 };
 

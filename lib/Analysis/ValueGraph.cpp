@@ -252,20 +252,26 @@ std::optional<ValueGraph::Node> ValueGraph::find(Value value) const {
   return known->second;
 }
 
-void ValueGraph::markForward(
-    std::vector<char> &found,
-    llvm::function_ref<bool(const Edge &, Node)> follows) const {
+void ValueGraph::settle(llvm::function_ref<bool(Node)> update) const {
   // One pass is enough but for edges between iterations.
   for (bool isChanged = true; isChanged;) {
     isChanged = false;
     for (Node node = 0; node < size(); ++node)
-      if (!found[node] && llvm::any_of(nodes[node].in, [&](const Edge &edge) {
-            return found[edge.node] && follows(edge, node);
-          })) {
-        found[node] = true;
-        isChanged = true;
-      }
+      isChanged |= update(node);
     if (!hasCarried)
       break;
   }
+}
+
+void ValueGraph::markForward(
+    std::vector<char> &found,
+    llvm::function_ref<bool(const Edge &, Node)> follows) const {
+  settle([&](Node node) {
+    if (found[node] || llvm::none_of(nodes[node].in, [&](const Edge &edge) {
+          return found[edge.node] && follows(edge, node);
+        }))
+      return false;
+    found[node] = true;
+    return true;
+  });
 }

@@ -76,6 +76,11 @@ public:
   /// way or loops that do not change it pass it on.
   Node getPassed(Node node) const;
 
+  /// Calls `update`, which returns whether it changes what is known of a node,
+  /// for all nodes, until nothing changes: sources first, and as often as
+  /// values may be passed from iteration to iteration.
+  void settle(llvm::function_ref<bool(Node)> update) const;
+
   /// Marks all values that depend on marked ones over edges that `follows`
   /// accepts.
   void markForward(

@@ -188,11 +188,12 @@ void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
     }
   if (chosen.empty())
     return;
+  llvm::SmallDenseSet<StepCollective *> asked(chosen.begin(), chosen.end());
   for (const GradientDifference &difference : getProver().getDifferences(all))
     for (size_t index : difference.sums)
-      if (StepCollective *sum = byOp[all[index]];
-          llvm::is_contained(chosen, sum) && sum->rule != Rule::Declared &&
-          sum->reason.empty())
+      if (StepCollective *sum = byOp[all[index]]; asked.contains(sum) &&
+                                                  sum->rule != Rule::Declared &&
+                                                  sum->reason.empty())
         object(
             *sum,
             {Rule::Difference,
