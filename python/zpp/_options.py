@@ -185,7 +185,8 @@ class SharedOptions(_Described):
     secondary: str | int | None = option(
         kinds.GROUP, None,
         "The group that keeps a second copy of the weights for the backward pass "
-        "(hpZ).", default_text="the innermost tier")
+        "(hpZ).",
+        default_text="the innermost tier; 1 where nodes have one GPU and that pays")
     links: str | os.PathLike | Mapping[str, str] | None = option(
         kinds.LINKS, None,
         "What a device sends per second over each tier. With measured, zpp.jit and "

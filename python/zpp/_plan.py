@@ -65,6 +65,9 @@ class Prediction:
 
 #: The windows that `plan` compares with the chosen one, as parts of it.
 _WINDOWS = {"half": 0.5, "double": 2.0, "unlimited": 2.0**20}
+#: The part of a step's time that whole weights must save where nobody asked for them,
+#: and the part of the memory into which they must fit.
+_WHOLE_SAVES, _WHOLE_FITS = 0.05, 0.9
 #: Those that are tried in its place where it does not fit.
 _SMALLER = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 0)
 
@@ -351,6 +354,36 @@ def fit_window(text: str, options: Options, result: Rewritten, device: str,
     if peaks[size] > memory_limit:
         why += "; no window fits, and this needs the least"
     return smaller[size], why
+
+
+def keep_whole(text: str, options: Options, result: Rewritten, device: str,
+               memory_limit: int) -> tuple[Options, str | None]:
+    """The options with secondary=1, which keeps whole weights for the backward pass,
+    and why; None where that does not pay. It is for nodes of one device, where nothing
+    smaller can keep a partition, where links are known, and nobody has said what
+    `secondary` is.
+
+    Args:
+      result: the module rewritten with `options` for this device.
+    """
+    _, *within = result.report["tiers"]
+    if (options.secondary is not None or options.links is None
+            or options.frozen == "keep"
+            or result.report["total"]["state_bytes"]
+            or any(result.report["mesh"][tier] > 1 for tier in within)):
+        return options, None
+    whole = options.replace(secondary=1)
+    report = predict(text, {"whole": (whole, result.target)}, device, 1.0)["whole"]
+    usec, peak = report["time"]["usec"], report["time"]["peak_bytes"]
+    if (usec > (1 - _WHOLE_SAVES) * result.report["time"]["usec"]
+            or peak > _WHOLE_FITS * memory_limit):
+        return options, None
+    return whole, (
+        f"secondary=1: nodes have one device, so each keeps whole weights for the "
+        f"backward pass, with which a step is predicted to take "
+        f"{_milliseconds(usec / 1e6)} rather than "
+        f"{_milliseconds(result.report['time']['usec'] / 1e6)}, and "
+        f"{_gib(peak)} of {_gib(memory_limit)} at the peak")
 
 
 def split_auto(options: Any) -> tuple[Options, Auto | None]:

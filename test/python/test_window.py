@@ -1,6 +1,8 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The window on devices whose memory is known."""
+"""What depends on the memory of the devices, where it is known."""
+
+import dataclasses
 
 import gpt
 import jax
@@ -94,6 +96,48 @@ def test_the_limit_of_auto_is_kept(monkeypatch, large, peaks):
 def test_where_there_is_no_limit(monkeypatch, large, limit, changes):
     result = rewritten(monkeypatch, large, limit, **changes)
     assert not {"memory_limit", "time"} & set(result.report)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A step on two nodes of one device."""
+    trainer = trainer_of(dataclasses.replace(
+        LARGE, mesh=(("node", 2), ("gpu", 1))))
+    return trainer.mesh, zpp.export(
+        jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
+        trainer.abstract_batch(BATCH))
+
+
+PAIR = {"mesh": "node:2,gpu:1", "links": "node=1gbit,gpu=400gbyte"}
+
+
+@pytest.mark.compiler
+def test_nodes_of_one_device_keep_whole_weights(monkeypatch, pair):
+    result = rewritten(monkeypatch, pair, 1 << 40, **PAIR)
+    assert result.report["total"]["secondary_bytes"] > 0
+    assert result.remarks[-1].message.startswith("secondary=1: nodes have one device")
+    assert result.text == rewritten(
+        monkeypatch, pair, 1 << 40, **PAIR, secondary=1).text
+    once, twice = (found.report["total"]["after"]["node"] for found in (
+        result, rewritten(monkeypatch, pair, 1 << 40, **PAIR, secondary="none")))
+    assert once < 0.7 * twice
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("limit, changes", [
+    # It does not fit, the memory or the links are not known, it was not asked for.
+    (1, {}), (0, {}), (1 << 40, {"links": None}), (1 << 40, {"secondary": "none"})])
+def test_where_they_do_not(monkeypatch, pair, limit, changes):
+    result = rewritten(monkeypatch, pair, limit, **PAIR | changes)
+    assert not any("nodes have one device" in remark.message
+                   for remark in result.remarks)
+
+
+@pytest.mark.compiler
+def test_nodes_of_several_devices_keep_parts(monkeypatch, large):
+    result = rewritten(monkeypatch, large, 1 << 40, links=PAIR["links"])
+    assert not any("nodes have one device" in remark.message
+                   for remark in result.remarks)
 
 
 @pytest.mark.parametrize("said, expected", [
