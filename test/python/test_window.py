@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What depends on the memory of the devices, where it is known."""
+"""Choices that depend on the memory of the devices."""
 
 import dataclasses
 

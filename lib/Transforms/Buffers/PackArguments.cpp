@@ -18,7 +18,8 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-static LogicalResult verifySignature(func::FuncOp function, ModuleOp module) {
+static LogicalResult verifySignature(func::FuncOp function,
+                                     const SymbolUserMap &users) {
   FunctionType type = function.getFunctionType();
   if (type.getNumResults() != 0)
     return function.emitError("expected no results of the public function '")
@@ -34,10 +35,9 @@ static LogicalResult verifySignature(func::FuncOp function, ModuleOp module) {
                                 "arguments of the public function '")
              << function.getSymName() << "', but got " << input;
   }
-  std::optional<SymbolTable::UseRange> uses =
-      SymbolTable::getSymbolUses(function, module);
-  if (uses && !uses->empty())
-    return uses->begin()->getUser()->emitError(
+  if (ArrayRef<Operation *> callers = users.getUsers(function);
+      !callers.empty())
+    return callers.front()->emitError(
                "expected no calls of the public function '")
            << function.getSymName() << "' in its own module";
   return success();
@@ -76,8 +76,10 @@ public:
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal())
         (function.isPublic() ? functions : helpers).push_back(function);
+    SymbolTableCollection tables;
+    SymbolUserMap users(tables, module);
     for (func::FuncOp function : functions)
-      if (failed(verifySignature(function, module)))
+      if (failed(verifySignature(function, users)))
         return signalPassFailure();
     for (func::FuncOp function : functions)
       packArguments(function);

@@ -73,8 +73,7 @@ public:
     for (auto other : module.getOps<func::FuncOp>())
       if (other != function && other.isPublic())
         return LeftAlone("there are several public functions");
-    SmallVector<std::string> wanted =
-        getShardingDims(manual->getAttr("in_shardings"));
+    ArrayRef<std::string> wanted = getDims(manual->getAttr("in_shardings"));
     if (!passesOn(manual->getOperands(), wanted))
       return LeftAlone(
           "operands of the manual computation may have to be sharded anew");
@@ -82,8 +81,7 @@ public:
       if (&op == manual || isNamed(&op, guest::kConstant))
         continue;
       if (isNamed(&op, guest::kSdyShardingConstraint)) {
-        if (!passesOn(op.getOperands(),
-                      getShardingDims(op.getAttr("sharding"))))
+        if (!passesOn(op.getOperands(), getDims(op.getAttr("sharding"))))
           return LeftAlone("a sharding_constraint may have to shard anew");
         continue;
       }
@@ -92,8 +90,8 @@ public:
                          " is outside of the manual computation");
       for (OpOperand &operand : op.getOpOperands())
         if (!passesOn(operand.get(),
-                      getShardingDims(function.getResultAttr(
-                          operand.getOperandNumber(), guest::kSdySharding)),
+                      getDims(function.getResultAttr(operand.getOperandNumber(),
+                                                     guest::kSdySharding)),
                       /*isUnknownFine=*/true))
           return LeftAlone("results may have to be sharded anew");
     }
@@ -115,25 +113,36 @@ private:
 
   /// The sharding of `value`, or empty if it has none.
   std::string getSharding(Value value) {
-    SmallVector<std::string> shardings;
+    ArrayRef<std::string> shardings;
     if (auto argument = dyn_cast<BlockArgument>(value)) {
       auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
-      shardings = getShardingDims(
+      shardings = getDims(
           function.getArgAttr(argument.getArgNumber(), guest::kSdySharding));
       return shardings.empty() ? "" : shardings.front();
     }
     auto result = cast<OpResult>(value);
     if (result.getOwner() == manual) {
-      shardings = getShardingDims(manual->getAttr("out_shardings"));
+      shardings = getDims(manual->getAttr("out_shardings"));
       return result.getResultNumber() < shardings.size()
                  ? shardings[result.getResultNumber()]
                  : "";
     }
-    shardings = getShardingDims(result.getOwner()->getAttr("sharding"));
+    shardings = getDims(result.getOwner()->getAttr("sharding"));
     return shardings.empty() ? "" : shardings.front();
   }
 
+  /// The same of each attribute, which many values share, once.
+  ArrayRef<std::string> getDims(Attribute attribute) {
+    auto [it, isNew] = dims.try_emplace(attribute);
+    if (isNew) {
+      SmallVector<std::string> found = getShardingDims(attribute);
+      it->second.assign(found.begin(), found.end());
+    }
+    return it->second;
+  }
+
   Operation *manual;
+  llvm::DenseMap<Attribute, std::vector<std::string>> dims;
 };
 
 //===----------------------------------------------------------------------===//
