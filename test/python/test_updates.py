@@ -157,17 +157,41 @@ def test_what_a_loop_reads_is_left_alone(form):
     ("jitted", "scan", "mean")])
 def test_only_the_order_of_sums_differs(kind, over, form):
     """In f32, without formats."""
+    assert_only_the_order_of_sums_differs(kind, over, form, mesh=NODES,
+                                          accumulate="gpu",
+                                          gradients="none:none")
+
+
+@pytest.mark.parametrize("over", ["layers", "scan"])
+@pytest.mark.parametrize("kind", ["shard_mapped", "jitted"])
+def test_what_is_left_in_one_hop_waits_too(kind, over):
+    """Nodes of one device, on links on which one collective is faster."""
+    step = assert_only_the_order_of_sums_differs(
+        kind, over, "scan", mesh="host:8,device:1", accumulate="device",
+        gradients="i8:i4", links="host=0.01gbit/400gbyte,device=400gbyte")
+    assert any("zero.reduce_scatter is left alone: on these links" in str(remark)
+               for remark in step.remarks)
+    gradients = [entry for entry in step.report["collectives"]
+                 if entry["role"] == "gradient"]
+    assert gradients
+    for entry in gradients:
+        assert entry["gets"] == ["accumulate"]
+        assert MICRO * entry["after"]["host"] == entry["before"]["host"]
+
+
+def assert_only_the_order_of_sums_differs(kind, over, form, **options):
+    """Returns the rewritten step."""
     step, sharding = getattr(updates, kind)(over, form, dtype=np.float32)
     given = arguments(over, sharding)
-    fast = zpp.jit(step, mesh=NODES, target="portable", **{
-        **OFF, "gradients": "none:none"}, accumulate="gpu",
-        compiler_options=FAST)
+    fast = zpp.jit(step, target="portable", compiler_options=FAST,
+                   **OFF | options)
     params, loss = fast(*given)
     expected, expected_loss = jax.jit(step, compiler_options=FAST)(*given)
     assert loss == pytest.approx(float(expected_loss), rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(
         np.asarray(a), np.asarray(b), rtol=0, atol=2e-6), params, expected)
     assert fast.report()["total"]["accumulated_bytes"] > 0
+    return fast.rewritten(*given)
 
 
 def test_sums_over_calls_have_a_warning():

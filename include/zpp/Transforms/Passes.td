@@ -1380,7 +1380,8 @@ def AccumulateGradientsPass : Zpp_ModulePass<"zero-accumulate-gradients"> {
     Between the scatter and the sum there may be casts, permutations, products
     with numbers that all devices know, and the stack that a loop over layers
     writes. What else reads a gradient, or the sum in the loop, leaves it as it
-    is, with a remark.
+    is, with a remark. A scatter over slower tiers alone that an earlier pass
+    has left alone stays one collective, for all layers of a stack.
 
     *Input*, with `group=gpu`:
 

@@ -10,6 +10,7 @@
 #include "Decompose/Secondary/Axes.h"
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Support/Limits.h"
@@ -132,18 +133,36 @@ bool OuterHops::doTheSame(const OuterHops &other) const {
   });
 }
 
+bool OuterHops::isLeftAlone() const {
+  return ops.size() == 1 && ops.front()->hasAttr(kReasonAttr);
+}
+
+/// The type of `layers` tensors of `type` in a dim of their own, the first.
+static ShardType addLayerDim(ShardType type, int64_t layers) {
+  SmallVector<int64_t> shape(type.getGlobal().getShape());
+  shape.insert(shape.begin(), layers);
+  return ShardType::get(type.getContext(), type.getGlobal().clone(shape),
+                        type.getDim() + 1, type.getFactors(), type.getMesh(),
+                        type.getQuant());
+}
+
 Value OuterHops::build(OpBuilder &builder, Value partial, int64_t layers,
                        bool inF32) const {
   Location loc = getFirst().getLoc();
+  // One collective of the target has no layers among the factors of its dim.
+  bool hasLayerDim = layers > 0 && isLeftAlone();
+  bool hasLayerFactor = layers > 0 && !hasLayerDim;
   auto stack = [&](ShardType type) {
-    return layers > 0 ? getStackedType(type, layers) : type;
+    if (hasLayerDim)
+      return addLayerDim(type, layers);
+    return hasLayerFactor ? getStackedType(type, layers) : type;
   };
   ShardType type = getPartialType();
   auto shape = [](Value value) {
     return SmallVector<int64_t>(
         cast<RankedTensorType>(value.getType()).getShape());
   };
-  if (layers > 0) {
+  if (hasLayerFactor) {
     // The layer is the most significant factor of the dim.
     partial = createMoveDim(builder, loc, partial, 0, type.getDim());
     SmallVector<int64_t> merged = shape(partial);
@@ -161,11 +180,14 @@ Value OuterHops::build(OpBuilder &builder, Value partial, int64_t layers,
     if (inF32 && op == ops.back() && scatter && scatter.getWire())
       to = to.withElementType(builder.getF32Type());
     hop->getResult(0).setType(to);
+    // It scatters another dim than the op that was imported.
+    if (hasLayerDim)
+      hop->removeAttr(kSourceAttr);
     value = hop->getResult(0);
   }
   auto to = cast<ShardType>(value.getType());
   Value local = ToLocalOp::create(builder, loc, to.getLocalType(), value);
-  if (layers == 0)
+  if (!hasLayerFactor)
     return local;
   SmallVector<int64_t> split = shape(local);
   split[to.getDim()] /= layers;

@@ -66,6 +66,8 @@ struct OuterHops {
   double getUsec(int64_t layers, const LinkModel &model) const;
   /// The bytes that an iteration adds up, in f32, less those of the gradient.
   int64_t getMoreBytes() const;
+  /// True if they are one scatter that stays one collective.
+  bool isLeftAlone() const;
   /// True if both do the same to tensors of the same types.
   bool doTheSame(const OuterHops &other) const;
 
