@@ -9,6 +9,7 @@
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Loops/IterationPlaces.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/Passes.h"
@@ -21,6 +22,25 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
+
+/// Says why the sum of `scatter`, which leaves `group`, is left in a loop, and
+/// what would have to change.
+static std::string getWhyRepeated(ReduceScatterOp scatter,
+                                  const AccumulationGroup &group) {
+  bool isOneHop = llvm::any_of(
+      cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs(),
+      [&](const AxisRef &axis) { return group.contains(axis); });
+  if (!isOneHop)
+    return "which does more with it, or with the sum, than to add it up in f32 "
+           "or bf16 and to scale it alike on all devices; read norms and "
+           "conditions after the loop";
+  if (auto reason = scatter->getAttrOfType<StringAttr>(kReasonAttr))
+    return ("because it stays one hop over all tiers: " + reason.getValue() +
+            "; take fewer, larger micro-batches")
+        .str();
+  return "because one hop sends it over all tiers; give formats of several "
+         "hops, as in gradients=i8:i4";
+}
 
 namespace {
 class AccumulateGradientsPass
@@ -91,20 +111,11 @@ private:
       }
       if (!isRepeated)
         return;
-      bool isOneHop = llvm::any_of(
-          cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs(),
-          [&](const AxisRef &axis) { return group.contains(axis); });
       remark::missed(
           scatter.getLoc(),
           remark::RemarkOpts::name("in-each-iteration").category(getArgument()))
-          << (isOneHop
-                  ? "it crosses the slower tiers in each iteration of a loop, "
-                    "because one hop sends it over all tiers; give formats of "
-                    "several hops, as in gradients=i8:i4"
-                  : "it crosses the slower tiers in each iteration of a loop, "
-                    "which does more with it, or with the sum, than to add it "
-                    "up in f32 or bf16 and to scale it alike on all devices; "
-                    "read norms and conditions after the loop");
+          << ("it crosses the slower tiers in each iteration of a loop, " +
+              getWhyRepeated(scatter, group));
     });
     if (!alone || hasLoop || hasSums)
       return;

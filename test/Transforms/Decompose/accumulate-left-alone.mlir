@@ -4,6 +4,8 @@
 // RUN:   --zero-decompose-reduce-scatter --zero-reorder-slices \
 // RUN:   --convert-zero-to-stablehlo --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=LOWERED
+// RUN: zpp-opt %s --split-input-file --zero-accumulate-gradients=group=gpu \
+// RUN:   --remarks-filter=.* -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
 // A scatter that an earlier pass has left alone stays one collective where
 // gradients are added up before it. Nodes have one device each.
@@ -149,4 +151,40 @@ func.func @stack_to_decompose(%x: tensor<4x8xbf16>) -> tensor<6x4x4xf32> {
     "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> ()
   }) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>)
   return %0#1 : tensor<6x4x4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<4x8xbf16, dim 1 = (2, 4) on #mesh>
+!own = !zero.shard<4x8xbf16, dim 1 = ("node", "gpu") on #mesh>
+
+// One that also sums within the group has no partial sum, and stays in the loop.
+// LOWERED-LABEL: func.func @over_all_tiers
+// CHECK-LABEL: func.func @over_all_tiers
+// CHECK: "stablehlo.while"
+// CHECK: zero.reduce_scatter {{.*}}zpp.source
+// CHECK: }) :
+// CHECK-NOT: zero.reduce_scatter
+// REMARK-COUNT-2: added up before it crosses slower tiers
+// REMARK: in-each-iteration {{.*}}because it stays one hop over all tiers: it is small; take fewer, larger micro-batches
+func.func @over_all_tiers(%x: tensor<4x8xbf16>) -> tensor<4x1xbf16> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4x1xbf16>}> : () -> tensor<4x1xbf16>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4x1xbf16>, %g: tensor<4x8xbf16>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4x1xbf16>, %g: tensor<4x8xbf16>):
+    %a = zero.from_local %g : tensor<4x8xbf16> to !whole
+    %b = zero.reduce_scatter sum %a along ["node", "gpu"] {zpp.reason = "it is small", zpp.source = {attributes = {}, properties = {replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}}} : !whole to !own
+    %p = zero.to_local %b : !own to tensor<4x1xbf16>
+    %next = "stablehlo.add"(%s, %p) : (tensor<4x1xbf16>, tensor<4x1xbf16>) -> tensor<4x1xbf16>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>) -> ()
+  }) : (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>)
+  return %0#1 : tensor<4x1xbf16>
 }
