@@ -732,7 +732,8 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
     LinksOption<"; a weight whose gathers a secondary partition would not "
-                "make faster by a fifth is left alone">,
+                "make faster, or not by a fifth on links that are alike, is "
+                "left alone">,
     SplitSmallOption<"small gathers">,
     BetweenStepsOption,
     Option<"inIterations", "in-iterations", "int64_t", "0",

@@ -50,6 +50,9 @@ struct GatherTimes {
   double whole;
   /// With a secondary partition.
   double partitioned;
+  /// True if the links between groups are at least half as fast as those
+  /// within.
+  bool areLinksAlike;
 };
 GatherTimes getGatherTimes(AllGatherOp gather, double times,
                            const SecondaryAxes &axes, const LinkModel &model);

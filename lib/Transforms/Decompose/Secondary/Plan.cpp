@@ -49,8 +49,8 @@ SecondaryPlanner::decide(LinksOption &links, bool splitSmall) {
 }
 
 /// The part of the time of a weight's gathers that a secondary partition may
-/// leave. It takes memory and another hop per layer, so on links that are about
-/// as fast as those within the group the little that it saves is hidden anyway.
+/// leave where links between groups are about as fast as those within. It takes
+/// memory and another hop, and what it saves there is hidden anyway.
 static constexpr double kMostLeft = 0.8;
 
 FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
@@ -96,7 +96,8 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
                        once ? static_cast<double>(once->times) / once->layers
                             : countTimes(group),
                        plan.axes, **model);
-    if (times.partitioned > kMostLeft * times.whole)
+    if (times.partitioned >=
+        (times.areLinksAlike ? kMostLeft : 1) * times.whole)
       slower = "on these links its gathers take " +
                std::to_string(static_cast<int64_t>(times.whole)) +
                " usec, with a secondary partition " +
