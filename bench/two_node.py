@@ -10,7 +10,8 @@ exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 "0.52 M (b)" has weights=i4:delta besides, whose first step sends whole weights.
 Gradients are int4 on the slow links, also with one GPU per node, where these are the
 only hop of a scatter; "0.77 M (b)" keeps whole weights there. "jit (b)" is the step
-with shardings alone, whose collectives XLA makes. Then it trains all of these from the same weights on the same batch, prints a table and
+with shardings alone, whose collectives XLA makes. Then it trains all of these from
+the same weights on the same batch, prints a table and
 draws it (if matplotlib is installed). Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 

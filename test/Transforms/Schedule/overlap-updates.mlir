@@ -92,6 +92,26 @@ func.func @calls(%x: tensor<1024x1024xf32>) -> (tensor<512x512xf32>, tensor<512x
   return %c1, %c2 : tensor<512x512xf32>, tensor<512x512xf32>
 }
 
+// Nor is an update of what a barrier reads, too: XLA would copy it.
+
+// CHECK-LABEL: func @barred
+func.func @barred(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>) {
+  %kept = "stablehlo.optimization_barrier"(%w) : (tensor<512x512xf32>) -> tensor<512x512xf32>
+  %a = "stablehlo.slice"(%x) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 1024, 512>, strides = array<i64: 1, 1>}> : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
+  %first = "stablehlo.tanh"(%a) : (tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %last = "stablehlo.dot_general"(%x, %first) : (tensor<1024x1024xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %s1 = zero.start @zpp_host::@scatter(%first) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
+  %g1 = zero.wait %s1 from(%first : tensor<1024x512xf32>) : tensor<512x512xf32>
+  %s2 = zero.start @zpp_host::@scatter(%last) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
+  %g2 = zero.wait %s2 from(%last : tensor<1024x512xf32>) : tensor<512x512xf32>
+  // CHECK: "stablehlo.subtract"
+  // CHECK-NEXT: zero.wait %outputs_{{[0-9]+}} from(%{{[0-9]+}} : tensor<1024x512xf32>) : tensor
+  // CHECK-NEXT: "stablehlo.subtract"
+  %new.w = "stablehlo.subtract"(%w, %g1) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  %new.v = "stablehlo.subtract"(%v, %g2) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  return %new.w, %new.v, %kept : tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>
+}
+
 // Small updates are not tied: XLA may compute them together.
 
 // CHECK-LABEL: module @small_host
