@@ -366,7 +366,7 @@ def keep_whole(text: str, options: Options, result: Rewritten, device: str,
     Args:
       result: the module rewritten with `options` for this device.
     """
-    _, *within = result.report["tiers"]
+    within = result.report["tiers"][1:]
     if (options.secondary is not None or options.links is None
             or options.frozen == "keep"
             or result.report["total"]["state_bytes"]
