@@ -360,15 +360,17 @@ def keep_whole(text: str, options: Options, result: Rewritten, device: str,
                memory_limit: int) -> tuple[Options, str | None]:
     """The options with secondary=1, which keeps whole weights for the backward pass,
     and why; None where that does not pay. It is for nodes of one device, where nothing
-    smaller can keep a partition, where links are known, and nobody has said what
-    `secondary` is.
+    smaller can keep a partition, where links are so slow that weights are quantized,
+    and nobody has said what `secondary` is.
 
     Args:
       result: the module rewritten with `options` for this device.
     """
     within = result.report["tiers"][1:]
     if (options.secondary is not None or options.links is None
-            or options.frozen == "keep"
+            or options.frozen == "keep" or not any(
+                entry["role"] == "weight" and entry["rewritten"]
+                for entry in result.report["collectives"])
             or result.report["total"]["state_bytes"]
             or any(result.report["mesh"][tier] > 1 for tier in within)):
         return options, None

@@ -126,7 +126,9 @@ def test_nodes_of_one_device_keep_whole_weights(monkeypatch, pair):
 @pytest.mark.compiler
 @pytest.mark.parametrize("limit, changes", [
     # It does not fit, the memory or the links are not known, it was not asked for.
-    (1, {}), (0, {}), (1 << 40, {"links": None}), (1 << 40, {"secondary": "none"})])
+    (1, {}), (0, {}), (1 << 40, {"links": None}), (1 << 40, {"secondary": "none"}),
+    # On such links weights are not quantized.
+    (1 << 40, {"links": "node=400gbyte,gpu=400gbyte"})])
 def test_where_they_do_not(monkeypatch, pair, limit, changes):
     result = rewritten(monkeypatch, pair, limit, **PAIR | changes)
     assert not any("nodes have one device" in remark.message
