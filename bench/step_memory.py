@@ -78,7 +78,6 @@ def main():
     from zpp._compiler import predict
     from zpp.jax import _load, _save
 
-    mesh = ",".join(f"{name}:{size}" for name, size in exported.mesh)
     print(f"{exported.parameters / 1e9:.2f} B parameters, {exported.ranks} "
           f"devices; JAX {jax.__version__}; steps exported at "
           f"{exported.of['commit']}\n")
@@ -94,7 +93,7 @@ def main():
         sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
                                            memory.temp_size_in_bytes)]
         first = first or sum(sizes)
-        report = predict(step.text(), {name: (zpp.Options(mesh=mesh), None)},
+        report = predict(step.text(), {name: (zpp.Options(mesh=exported.tiers), None)},
                          "h200", 1.0)[name]
         predicted = report["time"]["peak_bytes"] / 2**30
         table.row([name, *(f"{size:.2f} GiB" for size in (*sizes, sum(sizes))),

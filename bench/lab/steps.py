@@ -95,7 +95,7 @@ def _once(kind: str, tier: str, gpus_per_node: int, options: dict) -> dict:
 
 
 def _nvlink(tier: str) -> dict:
-    return {"links": f"node=400gbyte,{tier}=400gbyte"}
+    return {"links": planned.speeds_of("nvlink", tier, 1)}
 
 
 #: The largest part of a step's bytes that XLA may send if the runtime's trace

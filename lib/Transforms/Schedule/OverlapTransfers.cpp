@@ -7,6 +7,7 @@
 
 #include "Chains.h"
 #include "LocalValues.h"
+#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -44,15 +45,10 @@ BlockTransfers::BlockTransfers(Block &block, HeavyOps &compute, StringRef pass)
 }
 
 void BlockTransfers::addTransfer(StartOp start) {
-  SmallVector<Origin> origins = getStartedOrigins(start);
-  auto hasRole = [&](Role role) {
-    return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
-      return origin.role == role;
-    });
-  };
-  bool isGather = hasRole(Role::Weight);
+  bool isGather = hasRole(start, Role::Weight);
   // An update is sent when it is there, and read at the end, as a gradient is.
-  if (!isGather && !hasRole(Role::Gradient) && !hasRole(Role::Update)) {
+  if (!isGather && !hasRole(start, Role::Gradient) &&
+      !hasRole(start, Role::Update)) {
     remark::missed(start.getLoc(),
                    remark::RemarkOpts::name("not-scheduled").category(pass))
         << "stays where it is: it moves no weights and no gradients";

@@ -5,10 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Chains.h"
+#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "zpp/Analysis/Collectives.h"
-#include "zpp/Analysis/Roles.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -21,13 +20,6 @@ static bool isFree(Operation *op) {
          (op->getNumRegions() == 0 || isNamed(op, guest::kReduce)) &&
          !isNamed(op, guest::kCustomCall) && !isCollective(op) &&
          !mayCommunicate(op);
-}
-
-static bool isScatter(StartOp start) {
-  SmallVector<Origin> origins = getStartedOrigins(start);
-  return !origins.empty() && llvm::all_of(origins, [](const Origin &origin) {
-    return origin.role == Role::Gradient;
-  });
 }
 
 namespace {
@@ -63,7 +55,7 @@ private:
       positions[&op] = static_cast<int64_t>(positions.size());
     std::vector<std::pair<int64_t, WaitOp>> scatters;
     for (auto start : block.getOps<StartOp>()) {
-      if (!isScatter(start))
+      if (!hasRole(start, Role::Gradient))
         continue;
       int64_t ready = -1;
       for (Value input : start.getInputs()) {
@@ -94,7 +86,7 @@ private:
             key = std::max(key, keys.lookup(source));
       });
       if (auto wait = dyn_cast<WaitOp>(op);
-          wait && key > 0 && !isScatter(wait.getStart()))
+          wait && key > 0 && !hasRole(wait.getStart(), Role::Gradient))
         key = numScatters + 1;
       if (isTail.contains(&op) && !isa<StartOp, WaitOp>(op) && !isFree(&op))
         key = latest = std::max(latest, key);

@@ -148,22 +148,13 @@ static int64_t getOwnBytes(AllGatherOp gather) {
   return getBytes(gather.getOperand().getType().getLocalType());
 }
 
-/// The time to send a fixed number of bytes over the slowest of the tiers of
-/// `along`, without the latency.
-static double getTierUsec(AllGatherOp gather, ArrayAttr along,
-                          const LinkModel &model) {
+/// The time of a byte over the slowest of the tiers of `along`; 0 for none.
+static double getUsecPerByte(AllGatherOp gather, ArrayAttr along,
+                             const LinkModel &model) {
   Mesh mesh = gather.getMeshAttr().getMesh();
-  auto getUsec = [&](size_t tier, int64_t bytes) {
-    std::vector<int64_t> sent(mesh.getAxes().size());
-    sent[tier] = bytes;
-    return model.getExchangeUsec(sent);
-  };
   double slowest = 0;
-  for (const AxisRef &ref : resolveAxes(along, gather.getMeshAttr())) {
-    size_t tier = mesh.findAxis(ref.name);
-    slowest = std::max(slowest, getUsec(tier, int64_t{1} << 30) -
-                                    getUsec(tier, int64_t{1} << 10));
-  }
+  for (const AxisRef &ref : resolveAxes(along, gather.getMeshAttr()))
+    slowest = std::max(slowest, model.getUsecPerByte(mesh.findAxis(ref.name)));
   return slowest;
 }
 
@@ -182,8 +173,8 @@ GatherTimes zpp::zero::getGatherTimes(AllGatherOp forward, double times,
                     bytes * zpp::numDevices({outer.begin(), outer.end()}));
   return {times * getUsec(forward.getAlongAttr(), bytes),
           getUsec(axes.outer, bytes) + times * inner,
-          getTierUsec(forward, axes.outer, model) <=
-              2 * getTierUsec(forward, axes.inner, model)};
+          getUsecPerByte(forward, axes.outer, model) <=
+              2 * getUsecPerByte(forward, axes.inner, model)};
 }
 
 double zpp::zero::getOuterUsec(AllGatherOp gather, int64_t layers,
