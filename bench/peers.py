@@ -17,7 +17,8 @@ DeepSpeed.
 
 The GPUs of one host play two nodes (bench/lab/links.py); each GPU has its own
 process. With fewer GPUs than ranks, ranks share a GPU. Shaped links need root. What
-is not installed is skipped; the last lines say what and why. zpp needs its wheel, or $ZPP_OPT, $ZPP_RT and $ZPP_XLA.
+is not installed is skipped; the last lines say what and why. zpp needs its wheel, or
+$ZPP_OPT, $ZPP_RT and $ZPP_XLA.
 DeepSpeed compiles kernels when it is first used, for TORCH_CUDA_ARCH_LIST.
 
 Each step is timed separately, on rank 0, from the call until all its results are

@@ -23,7 +23,8 @@ def test_trains_and_prints(tmp_path):
                   "ZeRO++", "--warm-up", "1", "--steps", "2")
     assert process.returncode == 0, process.stdout
     text = process.stdout
-    assert "2 layers of width 256, 1 x 64 tokens per device, 2 nodes x 1" in text
+    assert ("2 layers of width 256, 1 x 64 tokens per device, FSDP, 2 nodes x 1"
+            in text)
     for name, speed_up in (("FSDP2", r"1\.00x"), (r"FSDP2 \+ zpp", r"\S+x")):
         assert re.search(rf"\[\S+\] shared, {name}: \S+ ms, first", text)
         assert re.search(rf"\n\| {name} \| \S+ GB \| \S+ ms \| {speed_up} \| ",
@@ -46,8 +47,8 @@ def test_micro_batches(tmp_path):
                   "--warm-up", "1", "--steps", "2", "--micro-batches", "2",
                   "--layers", "1", "--width", "384")
     assert process.returncode == 0, process.stdout
-    assert ("1 layers of width 384, 1 x 64 tokens per device, 2 times, 2 nodes x 1"
-            in process.stdout)
+    assert ("1 layers of width 384, 1 x 64 tokens per device, 2 times, FSDP, "
+            "2 nodes x 1" in process.stdout)
     assert ("\nJAX FSDP: skipped; it is trained without micro-batches here\n"
             in process.stdout)
     measured = json.loads((tmp_path / "results.json").read_text())["shared"]
@@ -66,7 +67,7 @@ def test_a_peer_that_fails_is_named(tmp_path):
     assert "FSDP2 + zpp: expected all ranks to end with 0, but got" in (
         process.stdout)
     assert process.stdout.endswith(
-        "failed: FSDP2 + zpp, FSDP2 + zpp, i4:delta\n")
+        "failed: FSDP2 + zpp, FSDP2 + zpp, hpZ, FSDP2 + zpp, i4:delta\n")
 
 
 def test_a_width_without_whole_heads_is_an_error(tmp_path):
