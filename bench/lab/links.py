@@ -53,17 +53,26 @@ def sent_bytes() -> int:
         "/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
+#: What the kernel counts of TCP, by the names that `lost` returns.
+_LOST = {
+    "resent": ("RetransSegs",), "twice": ("TCPDSACKRecv",),
+    "dropped": ("TCPBacklogDrop", "TCPRcvQDrop", "TCPOFODrop", "RcvPruned"),
+    "timeouts": ("TCPTimeouts",)}
+
+
 def lost() -> dict[str, int]:
     """Counts TCP's losses on this host since it booted: segments that were sent
-    again, and times that a sender stood still until its timer ran out (200 ms
-    and more), as it does if the last segments of a message are dropped."""
+    again; those that arrived twice, so that nothing had been lost; those that a
+    receiver dropped, because its queue was full; and times that a sender stood
+    still until its timer ran out (200 ms and more), as it does if the last
+    segments of a message are dropped."""
     counts: dict[str, str] = {}
     for path in ("/proc/net/snmp", "/proc/net/netstat"):
         lines = pathlib.Path(path).read_text().splitlines()
         for names, values in zip(lines[::2], lines[1::2]):
             counts |= dict(zip(names.split()[1:], values.split()[1:]))
-    return {"resent": int(counts["RetransSegs"]),
-            "timeouts": int(counts["TCPTimeouts"])}
+    return {kind: sum(int(counts.get(name, 0)) for name in names)
+            for kind, names in _LOST.items()}
 
 
 def environment(rank: int, ranks: int, per_node: int, two_nodes: bool

@@ -115,14 +115,16 @@ def print_tables(steps: Steps, results: dict[str, dict[str, dict]]):
 
 def print_lost(names: Iterable[str], results: dict[str, dict]):
     """A table of what TCP lost, if it lost anything."""
-    rows = [[name, link, str(lost["resent"]), str(lost["timeouts"])]
+    rows = [[name, link, *map(str, lost.values())]
             for name in names for link, result in results.items()
             if name in result and any((lost := result[name]["lost"]).values())]
     if not rows:
         return
-    print("\nSegments that TCP sent again in all timed steps together, and how "
-          "often a sender\nwaited until its timer ran out, which takes 200 ms:\n")
-    table = Table(["step", "link", "sent again", "timeouts"])
+    print("\nSegments that TCP sent again in all timed steps together, those of them "
+          "that\nhad not been lost, those that a receiver's full queue dropped, and how "
+          "often\na sender waited until its timer ran out, which takes 200 ms:\n")
+    table = Table(["step", "link", "sent again", "arrived twice", "dropped",
+                   "timeouts"])
     for row in rows:
         table.row(row)
 
