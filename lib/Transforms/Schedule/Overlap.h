@@ -179,11 +179,13 @@ private:
   bool canRetie(mlir::OpOperand &use, mlir::Operation *user,
                 mlir::Operation *op) const;
   bool isReadLaterOnly(mlir::Value value, mlir::Operation *op) const;
+  mlir::Value getStorage(mlir::Value value, mlir::Operation *op) const;
   mlir::Value getTie(mlir::Operation *op, mlir::Operation *reader) const;
   mlir::Value getStartTie(mlir::Operation *start) const;
   mlir::Value getWaitTie(mlir::Operation *wait, mlir::Operation *reader) const;
   mlir::Operation *tieUpdates(const llvm::DenseSet<mlir::Operation *> &updates,
                               mlir::Operation *wait, mlir::Operation *previous);
+  void moveReaders(mlir::Value value, mlir::Operation *op);
   void note(mlir::Value value);
   void castAgain(zero::StartOp start, const Transfer &transfer);
 
@@ -195,6 +197,11 @@ private:
 
 /// True if `value` is a tied result of a start or wait.
 bool isTied(mlir::Value value);
+
+/// True for ops that move data and keep its element type. XLA may compute the
+/// operand of a cast with higher precision; a tie before the cast would round
+/// it.
+bool isShape(mlir::Operation *op);
 
 /// Without further ties, XLA would leave ops that nothing needs soon for the
 /// end and keep all their operands in memory until then. This makes sure that

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Overlap.h"
-#include "mlir/IR/TypeUtilities.h"
 
 #include <deque>
 #include <set>
@@ -14,14 +13,6 @@
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
-
-/// True for ops that move data and keep its element type. XLA may compute the
-/// operand of a cast with higher precision; a tie before the cast would round
-/// it.
-static bool isShape(Operation *op) {
-  return movesData(op) && getElementTypeOrSelf(op->getOperand(0)) ==
-                              getElementTypeOrSelf(op->getResult(0));
-}
 
 /// True if `value` is the result of a collective, and is not tied through a
 /// call.

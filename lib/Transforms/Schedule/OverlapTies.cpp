@@ -7,6 +7,7 @@
 
 #include "LocalValues.h"
 #include "Overlap.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -30,6 +31,11 @@ static bool isFolded(Operation *op) {
     op = op->getOperand(0).getDefiningOp();
   return op && (isNamed(op, guest::kTranspose) ||
                 isNamed(op, guest::kBroadcastInDim));
+}
+
+bool zpp::isShape(Operation *op) {
+  return movesData(op) && getElementTypeOrSelf(op->getOperand(0)) ==
+                              getElementTypeOrSelf(op->getResult(0));
 }
 
 bool Ties::isTiedHere(Value value) const {
@@ -62,6 +68,23 @@ bool Ties::isReadLaterOnly(Value value, Operation *op) const {
     Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
     return user != op && canRetie(use, user, op);
   });
+}
+
+/// What to tie through `op` so that later ops read a tied `value`. A reshape
+/// has the memory of its operand. Where others read that, too, XLA would copy
+/// it if the reshape were tied. So the operand is, if the reshape can come
+/// after `op`.
+Value Ties::getStorage(Value value, Operation *op) const {
+  Value storage = value;
+  while (isReadLaterOnly(value, op)) {
+    Operation *source = storage.getDefiningOp();
+    if (!isNamed(source, guest::kReshape) || !canTie(source->getOperand(0), op))
+      break;
+    storage = source->getOperand(0);
+    if (!storage.hasOneUse())
+      return storage;
+  }
+  return value;
 }
 
 /// The operand of `reader` to tie through `op`, or null. Preferred are operands
@@ -270,11 +293,45 @@ void Ties::castAgain(StartOp start, const Transfer &transfer) {
     ties[ties.size() - 1].set(barrier->getResults().back());
 }
 
+/// Moves changes of shape and slices of `value` up to `op` that only later ops
+/// read behind `op`, so that they read the tied value.
+void Ties::moveReaders(Value value, Operation *op) {
+  // Each comes after what it reads.
+  llvm::SetVector<Operation *> shapes;
+  SmallVector<Value> worklist{value};
+  while (!worklist.empty())
+    for (Operation *user : worklist.pop_back_val().getUsers())
+      if (user->getBlock() == &getBlock() && order.isBefore(user, op) &&
+          isShape(user) && !isJoin(user) && !transfers.isMovedSource(user) &&
+          shapes.insert(user))
+        llvm::append_range(worklist, user->getResults());
+  llvm::DenseSet<Operation *> movable;
+  for (Operation *shape : llvm::reverse(shapes))
+    if (llvm::all_of(shape->getUses(), [&](OpOperand &use) {
+          Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
+          return user != op &&
+                 (movable.contains(user) || canRetie(use, user, op));
+        }))
+      movable.insert(shape);
+  SmallVector<Operation *> moved;
+  llvm::DenseSet<Value> read{value};
+  for (Operation *shape : shapes)
+    if (movable.contains(shape) && read.contains(shape->getOperand(0))) {
+      moved.push_back(shape);
+      read.insert_range(shape->getResults());
+    }
+  llvm::sort(moved,
+             [&](Operation *a, Operation *b) { return order.isBefore(a, b); });
+  order.moveAfter(moved, op);
+}
+
 Operation *Ties::tie(Operation *op, Value value) {
+  value = getStorage(value, op);
   Operation *old = op;
   op = addTie(op, value);
   order.replace(old, op);
   transfers.replaceCall(old, op);
+  moveReaders(value, op);
   value.replaceUsesWithIf(op->getResults().back(), [&](OpOperand &use) {
     Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
     return user != op && canRetie(use, user, op);

@@ -1,0 +1,77 @@
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2048 --zero-overlap-collectives=prefetch-bytes=2048 \
+// RUN:   --remarks-filter=none --split-input-file | FileCheck %s
+
+// A reshape has the memory of its operand. XLA would copy it where the reshape is
+// tied and another op reads the operand.
+
+#mesh = #zero.mesh<"gpu" = 8>
+module @zpp_host {
+  func.func @gather(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+    %e = tensor.empty() : tensor<8x2x32xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+    %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into tensor<16x32xf32>
+    return %1 : tensor<16x32xf32>
+  }
+}
+
+// The operand is tied, and the reshapes come after the start.
+
+// CHECK-LABEL: func @operand_is_read
+func.func @operand_is_read(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> (tensor<2x2x16xf32>, tensor<4x32xf32>) {
+  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK-NEXT: %[[S:.*]], %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<2x2x16xf32>) {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A1]])
+  // CHECK-NEXT: %[[Q:.*]] = "stablehlo.reshape"(%[[R]])
+  // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
+  // CHECK-NEXT: "stablehlo.dot_general"(%[[Q]], %[[W]])
+  // CHECK-NEXT: "stablehlo.add"(%[[A1]], %[[A1]])
+  %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
+  %2 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  %3 = "stablehlo.reshape"(%2) : (tensor<2x2x16xf32>) -> tensor<64xf32>
+  %4 = "stablehlo.reshape"(%3) : (tensor<64xf32>) -> tensor<4x16xf32>
+  %5 = "stablehlo.dot_general"(%4, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+  %6 = "stablehlo.add"(%2, %2) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  return %6, %5 : tensor<2x2x16xf32>, tensor<4x32xf32>
+}
+
+// Nothing else reads the operand.
+
+// CHECK-LABEL: func @operand_is_reshaped_only
+func.func @operand_is_reshaped_only(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> tensor<4x32xf32> {
+  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A]])
+  // CHECK-NEXT: %[[S:.*]], %[[R1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[R]] : tensor<4x16xf32>) {
+  // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
+  // CHECK-NEXT: "stablehlo.dot_general"(%[[R1]], %[[W]])
+  %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
+  %2 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  %3 = "stablehlo.reshape"(%2) : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
+  %4 = "stablehlo.dot_general"(%3, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+  return %4 : tensor<4x32xf32>
+}
+
+// The reshape is read before the start as well, and cannot come after it.
+
+// CHECK-LABEL: func @reshape_is_read_before
+func.func @reshape_is_read_before(%x: tensor<2x2x16xf32>, %v: tensor<16x16xf32>) -> (tensor<2x2x16xf32>, tensor<4x32xf32>) {
+  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A]])
+  // CHECK-NEXT: %[[P:.*]] = "stablehlo.dot_general"(%[[R]], %{{.*}})
+  // CHECK-NEXT: %[[V:.*]] = "stablehlo.reshape"(%[[P]])
+  // CHECK-NEXT: %[[S:.*]], %[[R1:.*]] = zero.start @zpp_host::@gather(%[[V]]) ties(%[[R]] : tensor<4x16xf32>) {
+  // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
+  // CHECK-NEXT: "stablehlo.dot_general"(%[[R1]], %[[W]])
+  // CHECK-NEXT: "stablehlo.add"(%[[A]], %[[A]])
+  %0 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  %1 = "stablehlo.reshape"(%0) : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
+  %2 = "stablehlo.dot_general"(%1, %v) : (tensor<4x16xf32>, tensor<16x16xf32>) -> tensor<4x16xf32>
+  %3 = "stablehlo.reshape"(%2) : (tensor<4x16xf32>) -> tensor<2x32xf32>
+  %4 = zero.start @zpp_host::@gather(%3) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %5 = zero.wait %4 from(%3 : tensor<2x32xf32>) : tensor<16x32xf32>
+  %6 = "stablehlo.dot_general"(%1, %5) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+  %7 = "stablehlo.add"(%0, %0) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  return %7, %6 : tensor<2x2x16xf32>, tensor<4x32xf32>
+}
