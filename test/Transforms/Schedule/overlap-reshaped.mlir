@@ -75,3 +75,26 @@ func.func @reshape_is_read_before(%x: tensor<2x2x16xf32>, %v: tensor<16x16xf32>)
   %7 = "stablehlo.add"(%0, %0) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
   return %7, %6 : tensor<2x2x16xf32>, tensor<4x32xf32>
 }
+
+// The wait comes after the product, and slices of its result come after the
+// wait.
+
+// CHECK-LABEL: func @slices_of_a_product
+func.func @slices_of_a_product(%x: tensor<16x16xf32>, %v: tensor<16x64xf32>, %w: tensor<2x32xf32>) -> (tensor<16x32xf32>, tensor<32x16xf32>) {
+  // CHECK: %[[P:.*]] = "stablehlo.dot_general"
+  // CHECK-NEXT: %[[W:.*]], %[[P1:.*]] = zero.wait %{{.*}} ties(%[[P]] : tensor<16x64xf32>)
+  // CHECK-NEXT: %[[A:.*]] = "stablehlo.slice"(%[[P1]]) <{limit_indices = array<i64: 16, 32>
+  // CHECK-NEXT: %[[B:.*]] = "stablehlo.slice"(%[[P1]]) <{limit_indices = array<i64: 16, 64>
+  // CHECK-NEXT: "stablehlo.transpose"(%[[B]])
+  // CHECK-NEXT: "stablehlo.add"(%[[A]], %[[W]])
+  %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
+  %2 = "stablehlo.dot_general"(%x, %v) : (tensor<16x16xf32>, tensor<16x64xf32>) -> tensor<16x64xf32>
+  %3 = "stablehlo.slice"(%2) <{limit_indices = array<i64: 16, 32>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}>
+    : (tensor<16x64xf32>) -> tensor<16x32xf32>
+  %4 = "stablehlo.slice"(%2) <{limit_indices = array<i64: 16, 64>, start_indices = array<i64: 0, 32>, strides = array<i64: 1, 1>}>
+    : (tensor<16x64xf32>) -> tensor<16x32xf32>
+  %5 = "stablehlo.transpose"(%4) <{permutation = array<i64: 1, 0>}> : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  %6 = "stablehlo.add"(%3, %1) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  return %6, %5 : tensor<16x32xf32>, tensor<32x16xf32>
+}
