@@ -53,7 +53,7 @@ def sent_bytes() -> int:
         "/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
-#: What the kernel counts of TCP, by the names that `lost` returns.
+#: Counters of the kernel for TCP, by the names that `lost` returns.
 _LOST = {
     "resent": ("RetransSegs",), "twice": ("TCPDSACKRecv",),
     "dropped": ("TCPBacklogDrop", "TCPRcvQDrop", "TCPOFODrop", "RcvPruned"),

@@ -72,7 +72,8 @@ bool Ties::isReadLaterOnly(Value value, Operation *op) const {
 
 /// Returns what to tie through `op` for later readers of `value`. A reshape has
 /// the memory of its operand. Where others read that, too, XLA would copy it if
-/// the reshape were tied. So the operand is, if the reshape can come after `op`.
+/// the reshape were tied. So the operand is, if the reshape can come after
+/// `op`.
 Value Ties::getStorage(Value value, Operation *op) const {
   Value storage = value;
   while (isReadLaterOnly(value, op)) {
