@@ -15,14 +15,21 @@
 using namespace mlir;
 using namespace zpp;
 
-/// Folds the transpose of a scatter into its product. Returns false if there is
-/// none, or another one.
-static bool fold(Operation *scatter) {
-  if (scatter->getNumOperands() != 1)
-    return false;
-  Operation *product = getConverted(scatter->getOperand(0));
-  Operation *transpose = getOnlyReader(scatter);
-  if (!product || getOnlyReader(product) != scatter || !transpose ||
+/// True if `op` sums over devices, or over devices and scatters.
+static bool sumsDevices(Operation *op) {
+  std::optional<CollectiveKind> kind = getGuestCollective(op);
+  return op->getNumOperands() == 1 && (kind == CollectiveKind::ReduceScatter ||
+                                       kind == CollectiveKind::AllReduce);
+}
+
+/// Folds the transpose behind `sum`, and further sums, into the product before
+/// it. Returns false if there is none, or another one.
+static bool fold(Operation *sum) {
+  Operation *product = getConverted(sum->getOperand(0));
+  Operation *transpose = getOnlyReader(sum);
+  while (transpose && sumsDevices(transpose))
+    transpose = getOnlyReader(transpose);
+  if (!product || getOnlyReader(product) != sum || !transpose ||
       !isNamed(transpose, guest::kTranspose))
     return false;
   auto permutation = transpose->getAttrOfType<DenseI64ArrayAttr>("permutation");
@@ -30,11 +37,13 @@ static bool fold(Operation *scatter) {
     return false;
 
   ArrayRef<int64_t> order = permutation;
-  auto *dim = llvm::find(order, getCollectiveDim(scatter));
-  setCollectiveDim(scatter, dim - order.begin());
-  // The scatter, and casts.
+  // Sums, and casts.
   for (Operation *op = *product->user_begin(); op != transpose;
        op = *op->user_begin()) {
+    if (getGuestCollective(op) == CollectiveKind::ReduceScatter) {
+      auto *dim = llvm::find(order, getCollectiveDim(op));
+      setCollectiveDim(op, dim - order.begin());
+    }
     auto type = cast<RankedTensorType>(op->getResult(0).getType());
     op->getResult(0).setType(
         type.clone(applyPermutation(type.getShape(), order)));
@@ -47,12 +56,12 @@ static bool fold(Operation *scatter) {
 void zpp::foldTransposesOfSums(ModuleOp module,
                                llvm::function_ref<void(Operation *)> report) {
   // A walk must not erase the op after the one that it visits.
-  SmallVector<Operation *> scatters;
+  SmallVector<Operation *> sums;
   module.walk([&](Operation *op) {
-    if (getGuestCollective(op) == CollectiveKind::ReduceScatter)
-      scatters.push_back(op);
+    if (sumsDevices(op))
+      sums.push_back(op);
   });
-  for (Operation *scatter : scatters)
-    if (fold(scatter))
-      report(scatter);
+  for (Operation *sum : sums)
+    if (fold(sum))
+      report(sum);
 }

@@ -12,7 +12,8 @@
 
 namespace zpp {
 
-/// Folds the transpose of a reduce-scatter into the product that is scattered.
+/// Folds the transposes of reduce-scatters and all-reduces, one or several in a
+/// row, into the product that is summed.
 ///
 /// JAX writes the gradient of a weight `w` in `x @ w` as the transpose of a
 /// product of two, `dy` and `x`. XLA's partitioner sums it over the devices in
@@ -23,8 +24,8 @@ namespace zpp {
 /// partitioner.
 ///
 /// Only a transpose that is this exchange is folded, and only if nothing else
-/// reads the product and the sum. Casts may lie between. Calls `report` with
-/// each scatter that has changed.
+/// reads the product and the sums. Casts may lie between. Calls `report` with
+/// the first sum of each.
 void foldTransposesOfSums(mlir::ModuleOp module,
                           llvm::function_ref<void(mlir::Operation *)> report);
 

@@ -79,6 +79,62 @@ module attributes {mhlo.num_partitions = 4 : i32} {
 
 // -----
 
+// Weights that are replicated between nodes: the sum within a node is scattered,
+// the one between them follows. And weights that are on all devices.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @replicas
+  // CHECK-SAME: (%[[DY:.*]]: tensor<8x24xbf16>, %[[X:.*]]: tensor<8x16xbf16>)
+  func.func @replicas(%dy: tensor<8x24xbf16>, %x: tensor<8x16xbf16>) -> (tensor<8x24xf32>, tensor<16x24xbf16>) {
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
+    %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+    %size = "stablehlo.constant"() <{value = dense<8> : tensor<i32>}> : () -> tensor<i32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %gpu = "stablehlo.remainder"(%device, %two) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %offset = "stablehlo.multiply"(%gpu, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    // CHECK: %[[D:.*]] = "stablehlo.dot_general"(%[[X]], %[[DY]])
+    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    // CHECK: %[[S:.*]] = "stablehlo.reduce_scatter"(%[[D]])
+    // CHECK-SAME: scatter_dimension = 0
+    // CHECK: (tensor<16x24xbf16>) -> tensor<8x24xbf16>
+    // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
+    // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
+    %n = "stablehlo.all_reduce"(%d) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+    }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
+    %p = "stablehlo.dynamic_slice"(%n, %zero, %offset) <{slice_sizes = array<i64: 24, 8>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x8xbf16>
+    // CHECK: %[[F:.*]] = "stablehlo.convert"(%[[S]]) : (tensor<8x24xbf16>) -> tensor<8x24xf32>
+    %f = "stablehlo.convert"(%p) : (tensor<24x8xbf16>) -> tensor<24x8xf32>
+    // CHECK: %[[G:.*]] = "stablehlo.all_reduce"(%[[F]])
+    // CHECK: (tensor<8x24xf32>) -> tensor<8x24xf32>
+    %g = "stablehlo.all_reduce"(%f) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%s) : (tensor<f32>) -> ()
+    }) : (tensor<24x8xf32>) -> tensor<24x8xf32>
+    %t = "stablehlo.transpose"(%g) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<8x24xf32>
+    // CHECK: %[[D2:.*]] = "stablehlo.dot_general"(%[[X]], %[[DY]])
+    %d2 = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    // CHECK: %[[G2:.*]] = "stablehlo.all_reduce"(%[[D2]])
+    // CHECK: (tensor<16x24xbf16>) -> tensor<16x24xbf16>
+    // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
+    %g2 = "stablehlo.all_reduce"(%d2) <{channel_handle = #stablehlo.channel_handle<handle = 4, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+    }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
+    %t2 = "stablehlo.transpose"(%g2) <{permutation = array<i64: 1, 0>}> : (tensor<24x16xbf16>) -> tensor<16x24xbf16>
+    // CHECK-NOT: stablehlo.transpose
+    // CHECK: return %[[G]], %[[G2]]
+    return %t, %t2 : tensor<8x24xf32>, tensor<16x24xbf16>
+  }
+}
+
+// -----
+
 // None of these is folded: the product has another reader; the transpose has
 // another order than that of exchanged operands; an algorithm has a type for
 // each operand; what is summed is no product.
