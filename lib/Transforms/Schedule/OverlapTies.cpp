@@ -13,9 +13,9 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// The bytes of an update from which on it is worth a tie. Smaller ones XLA may
+/// The bytes of a result from which on it is worth a tie. Smaller ones XLA may
 /// compute together.
-static constexpr int64_t kLeastUpdate = 1 << 20;
+static constexpr int64_t kLeastTied = 1 << 20;
 
 bool zpp::isTied(Value value) {
   if (auto start = value.getDefiningOp<StartOp>())
@@ -193,7 +193,7 @@ Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
     if (!computed.contains(op)) {
       auto result = llvm::find_if(op->getResults(), [&](Value result) {
         return updates.contains(op) &&
-               getBytes(result.getType()) >= kLeastUpdate &&
+               getBytes(result.getType()) >= kLeastTied &&
                canTie(result, wait) && isReadLaterOnly(result, wait) &&
                !replacesBarred(result);
       });
@@ -293,8 +293,15 @@ void Ties::castAgain(StartOp start, const Transfer &transfer) {
     ties[ties.size() - 1].set(barrier->getResults().back());
 }
 
-/// Moves changes of shape and slices of `value` up to `op` that only later ops
-/// read behind `op`, so that they read the tied value.
+/// True for a change of shape, a slice, or a sum whose result is small.
+static bool isCheap(Operation *op) {
+  if (isNamed(op, guest::kReduce))
+    return getBytes(op->getResultTypes()) < kLeastTied;
+  return isShape(op) && !isJoin(op);
+}
+
+/// Moves changes of shape, slices and sums of `value` up to `op` that only
+/// later ops read behind `op`, so that they read the tied value.
 void Ties::moveReaders(Value value, Operation *op) {
   // Each comes after what it reads.
   llvm::SetVector<Operation *> shapes;
@@ -302,7 +309,7 @@ void Ties::moveReaders(Value value, Operation *op) {
   while (!worklist.empty())
     for (Operation *user : worklist.pop_back_val().getUsers())
       if (user->getBlock() == &getBlock() && order.isBefore(user, op) &&
-          isShape(user) && !isJoin(user) && !transfers.isMovedSource(user) &&
+          isCheap(user) && !transfers.isMovedSource(user) &&
           shapes.insert(user))
         llvm::append_range(worklist, user->getResults());
   llvm::DenseSet<Operation *> movable;

@@ -98,3 +98,55 @@ func.func @slices_of_a_product(%x: tensor<16x16xf32>, %v: tensor<16x64xf32>, %w:
   %6 = "stablehlo.add"(%3, %1) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
   return %6, %5 : tensor<16x32xf32>, tensor<32x16xf32>
 }
+
+// A small sum of what the product reads comes after the start.
+
+// CHECK-LABEL: func @small_sum
+func.func @small_sum(%x: tensor<4x16xf32>, %w: tensor<2x2x32xf32>) -> (tensor<4x32xf32>, tensor<16xf32>) {
+  // CHECK: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK: %{{.*}}, %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<4x16xf32>) {
+  // CHECK-NEXT: "stablehlo.reduce"(%[[A1]], %{{.*}})
+  // CHECK: "stablehlo.dot_general"(%[[A1]], %{{.*}})
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %0 = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %1 = "stablehlo.reduce"(%0, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4x16xf32>, tensor<f32>) -> tensor<16xf32>
+  %2 = "stablehlo.reduce"(%w, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
+  %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
+  %5 = "stablehlo.dot_general"(%0, %4) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+  return %5, %1 : tensor<4x32xf32>, tensor<16xf32>
+}
+
+// A sum of 1 MiB stays where it is.
+
+// CHECK-LABEL: func @large_sum
+func.func @large_sum(%x: tensor<2x16384x16xf32>, %w: tensor<2x2x32xf32>) -> (tensor<2x16384x32xf32>, tensor<16384x16xf32>) {
+  // CHECK: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK: "stablehlo.reduce"(%[[A]], %{{.*}})
+  // CHECK: %{{.*}}, %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<2x16384x16xf32>) {
+  // CHECK: "stablehlo.dot_general"(%[[A1]], %{{.*}})
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %0 = "stablehlo.tanh"(%x) : (tensor<2x16384x16xf32>) -> tensor<2x16384x16xf32>
+  %1 = "stablehlo.reduce"(%0, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<2x16384x16xf32>, tensor<f32>) -> tensor<16384x16xf32>
+  %2 = "stablehlo.reduce"(%w, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
+  %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
+  %5 = "stablehlo.dot_general"(%0, %4) : (tensor<2x16384x16xf32>, tensor<16x32xf32>) -> tensor<2x16384x32xf32>
+  return %5, %1 : tensor<2x16384x32xf32>, tensor<16384x16xf32>
+}
