@@ -26,20 +26,27 @@ WalkResult zpp::walkStep(Operation *root,
   });
 }
 
+SymbolRefAttr zpp::getStartedCallee(Operation *op) {
+  if (auto start = dyn_cast<zero::StartOp>(op))
+    return start.getCallee();
+  if (getCallTarget(op) != kStartTarget)
+    return {};
+  auto config = op->getAttrOfType<DictionaryAttr>("backend_config");
+  auto name = config ? config.getAs<StringAttr>("function") : StringAttr();
+  if (!name)
+    return {};
+  return SymbolRefAttr::get(
+      StringAttr::get(op->getContext(), kHostModule),
+      FlatSymbolRefAttr::get(op->getContext(), name.getValue()));
+}
+
 FunctionOpInterface zpp::getStartedFunction(Operation *op) {
-  SymbolRefAttr callee;
-  if (auto start = dyn_cast<zero::StartOp>(op)) {
-    callee = start.getCallee();
-  } else if (getCallTarget(op) == kStartTarget) {
-    auto config = op->getAttrOfType<DictionaryAttr>("backend_config");
-    if (!config)
-      return {};
-    if (auto name = config.getAs<StringAttr>("function"))
-      callee = SymbolRefAttr::get(
-          StringAttr::get(op->getContext(), kHostModule),
-          FlatSymbolRefAttr::get(op->getContext(), name.getValue()));
-  }
+  SymbolRefAttr callee = getStartedCallee(op);
   if (!callee)
     return {};
-  return SymbolTable::lookupNearestSymbolFrom<FunctionOpInterface>(op, callee);
+  Operation *symbol = SymbolTable::lookupNearestSymbolFrom(op, callee);
+  if (auto instance = dyn_cast_if_present<zero::InstanceOp>(symbol))
+    symbol = SymbolTable::lookupSymbolIn(instance->getParentOp(),
+                                         instance.getFunctionAttr());
+  return dyn_cast_if_present<FunctionOpInterface>(symbol);
 }

@@ -70,7 +70,7 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
 
 DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   Builder builder(context);
-  NamedAttrList attrs({
+  SmallVector<NamedAttribute> attrs{
       builder.getNamedAttr("id", builder.getI64IntegerAttr(origin.id)),
       builder.getNamedAttr("kind",
                            builder.getStringAttr(getKindName(origin.kind))),
@@ -84,20 +84,23 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
                            builder.getI64IntegerAttr(origin.modelBytes)),
       builder.getNamedAttr("trips", builder.getI64IntegerAttr(origin.trips)),
       builder.getNamedAttr("before", builder.getI64ArrayAttr(origin.before)),
-  });
+  };
+  auto append = [&](StringRef name, Attribute value) {
+    attrs.push_back(builder.getNamedAttr(name, value));
+  };
   if (origin.share != 0)
-    attrs.append("share", builder.getI64IntegerAttr(origin.share));
+    append("share", builder.getI64IntegerAttr(origin.share));
   if (!origin.reason.empty())
-    attrs.append("reason", builder.getStringAttr(origin.reason));
+    append("reason", builder.getStringAttr(origin.reason));
   if (!origin.rule.empty())
-    attrs.append("rule", builder.getStringAttr(origin.rule));
+    append("rule", builder.getStringAttr(origin.rule));
   if (!origin.gets.empty()) {
     SmallVector<StringRef> words(origin.gets.begin(), origin.gets.end());
-    attrs.append("gets", builder.getStrArrayAttr(words));
+    append("gets", builder.getStrArrayAttr(words));
   }
   if (origin.floor != Floor::Any)
-    attrs.append("floor", builder.getStringAttr(getFloorName(origin.floor)));
-  return attrs.getDictionary(context);
+    append("floor", builder.getStringAttr(getFloorName(origin.floor)));
+  return builder.getDictionaryAttr(attrs);
 }
 
 /// The number in `attr`, or 0. Attributes may come from anywhere, so numbers

@@ -224,8 +224,8 @@ private:
     ScheduleEvent event;
     event.isStart = true;
     event.transfer = number;
-    if (FunctionOpInterface function = getStartedFunction(start))
-      event.function = function.getName().str();
+    if (getStartedFunction(start))
+      event.function = getStartedCallee(start).getLeafReference().str();
     SmallVector<Origin> origins = getStartedOrigins(start);
     llvm::DenseSet<int64_t> ids;
     for (const Origin &origin : origins)

@@ -99,11 +99,19 @@ static Value getRank(Operation *op) {
 }
 
 namespace {
+/// The constants and tables that the patterns add to the module.
+struct Globals {
+  explicit Globals(ModuleOp module, RuntimeNames names = {})
+      : constants(module), names(std::move(names)) {}
+
+  RuntimeConstants constants;
+  RuntimeNames names;
+};
+
 template <typename OpT>
 struct LowerDecomposedOp : public OpConversionPattern<OpT> {
-  LowerDecomposedOp(MLIRContext *context,
-                    std::shared_ptr<RuntimeConstants> constants)
-      : OpConversionPattern<OpT>(context), constants(std::move(constants)) {}
+  LowerDecomposedOp(MLIRContext *context, std::shared_ptr<Globals> globals)
+      : OpConversionPattern<OpT>(context), globals(std::move(globals)) {}
 
   LogicalResult
   matchAndRewrite(OpT op, typename OpT::Adaptor,
@@ -113,17 +121,17 @@ struct LowerDecomposedOp : public OpConversionPattern<OpT> {
       return rewriter.notifyMatchFailure(op, "its function takes no rank");
     if (Decision<> decision = canConvert(op); !decision)
       return rewriter.notifyMatchFailure(op, decision.getReason());
-    lowerOp(rewriter, op, rank, *constants);
+    lowerOp(rewriter, op, rank, globals->constants, globals->names);
     rewriter.eraseOp(op);
     return success();
   }
 
-  std::shared_ptr<RuntimeConstants> constants;
+  std::shared_ptr<Globals> globals;
 };
 
 struct LowerCopy : public OpConversionPattern<memref::CopyOp> {
-  LowerCopy(MLIRContext *context, std::shared_ptr<RuntimeConstants> constants)
-      : OpConversionPattern(context), constants(std::move(constants)) {}
+  LowerCopy(MLIRContext *context, std::shared_ptr<Globals> globals)
+      : OpConversionPattern(context), globals(std::move(globals)) {}
 
   LogicalResult
   matchAndRewrite(memref::CopyOp op, OpAdaptor,
@@ -134,27 +142,26 @@ struct LowerCopy : public OpConversionPattern<memref::CopyOp> {
     std::optional<StridedCopy> copy = getRuntimeCopy(op);
     if (!copy)
       return rewriter.notifyMatchFailure(op, "it is dynamic");
-    lowerCopy(rewriter, op, *copy, rank, *constants);
+    lowerCopy(rewriter, op, *copy, rank, globals->constants, globals->names);
     rewriter.eraseOp(op);
     return success();
   }
 
-  std::shared_ptr<RuntimeConstants> constants;
+  std::shared_ptr<Globals> globals;
 };
 } // namespace
 
-static void
-populatePatterns(RewritePatternSet &patterns,
-                 const std::shared_ptr<RuntimeConstants> &constants) {
+static void populatePatterns(RewritePatternSet &patterns,
+                             const std::shared_ptr<Globals> &globals) {
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  patterns.add<LowerDecomposedOp<OP>>(patterns.getContext(), constants);
+  patterns.add<LowerDecomposedOp<OP>>(patterns.getContext(), globals);
 #include "zpp/Runtime/Entrypoints.def"
-  patterns.add<LowerCopy>(patterns.getContext(), constants);
+  patterns.add<LowerCopy>(patterns.getContext(), globals);
 }
 
 void zpp::populateZeroToRuntimePatterns(RewritePatternSet &patterns,
                                         ModuleOp module) {
-  populatePatterns(patterns, std::make_shared<RuntimeConstants>(module));
+  populatePatterns(patterns, std::make_shared<Globals>(module));
 }
 
 //===----------------------------------------------------------------------===//
@@ -323,6 +330,10 @@ public:
     // Check everything, and emit all errors, before changing anything.
     bool isConvertible = true;
     module.walk([&](Operation *op) {
+      if (auto instance = dyn_cast<InstanceOp>(op)) {
+        isConvertible &= succeeded(verifyInstance(instance, symbols));
+        return;
+      }
       if (isa_and_present<ZeroDialect>(op->getDialect())) {
         isConvertible &= succeeded(verifyConvertible(op));
         return;
@@ -346,9 +357,13 @@ public:
       }
     if (failed(addRanks(module, functions)))
       return signalPassFailure();
+    FailureOr<RuntimeNames> names = RuntimeNames::create(module);
+    if (failed(names))
+      return signalPassFailure();
 
     ConversionTarget target(getContext());
     target.addIllegalDialect<ZeroDialect>();
+    target.addLegalOp<InstanceOp>();
     target.addDynamicallyLegalOp<memref::CopyOp>([&](memref::CopyOp copy) {
       // Other copies become loops on the host.
       return !functions.contains(copy->getParentOfType<func::FuncOp>()) ||
@@ -356,16 +371,31 @@ public:
     });
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
     RewritePatternSet patterns(&getContext());
-    auto constants = std::make_shared<RuntimeConstants>(module);
-    populatePatterns(patterns, constants);
+    auto globals = std::make_shared<Globals>(module, std::move(*names));
+    populatePatterns(patterns, globals);
     if (failed(applyPartialConversion(module, target, std::move(patterns))))
       return signalPassFailure();
     for (func::FuncOp function : entries)
-      if (failed(allocateWorkspace(function, *constants)))
+      if (failed(allocateWorkspace(function, globals->constants)))
         return signalPassFailure();
+    globals->names.createTables(globals->constants);
   }
 
 private:
+  /// Instances are of functions that only the caller of the module calls, and
+  /// that zero-pack-arguments packs.
+  LogicalResult verifyInstance(InstanceOp instance, SymbolTable &symbols) {
+    auto function = symbols.lookup<func::FuncOp>(instance.getFunction());
+    if (deviceMemory && function && function.isPublic() &&
+        !function.isExternal())
+      return success();
+    return instance.emitError("failed to legalize '")
+           << instance->getName()
+           << "': expected a public function on device memory, but got '"
+           << instance.getFunction()
+           << (deviceMemory ? "'" : "' without the option device-memory");
+  }
+
   /// Gives `functions` the rank as their first argument, and their calls too.
   static LogicalResult
   addRanks(ModuleOp module, const llvm::SetVector<func::FuncOp> &functions) {

@@ -180,11 +180,10 @@ SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
   };
 }
 
-/// `loc` with the name under which profilers show a call of `start`.
-Location getNamedLoc(StringRef call, StartOp start, Location loc) {
-  std::string name =
-      (call + " " + describeTransfer(start, getHostFunction(start))).str();
-  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
+/// `loc` with the name under which profilers show `call` of `transfer`.
+Location getNamedLoc(StringRef call, StringRef transfer, Location loc) {
+  return NameLoc::get(StringAttr::get(loc.getContext(), call + " " + transfer),
+                      loc);
 }
 
 /// zpp.start: outputs, workspace, ties.
@@ -197,8 +196,10 @@ struct LowerStart : public OpConversionPattern<StartOp> {
                   ConversionPatternRewriter &rewriter) const override {
     if (!getHostFunction(op))
       return rewriter.notifyMatchFailure(op, "no function of the host module");
-    CustomCallBuilder call(rewriter,
-                           getNamedLoc(kStartTarget, op, op.getLoc()));
+    CustomCallBuilder call(
+        rewriter,
+        getNamedLoc(kStartTarget, describeTransfer(op, getHostFunction(op)),
+                    op.getLoc()));
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
     SmallVector<int64_t> inPlace;
@@ -242,10 +243,14 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
                   ConversionPatternRewriter &rewriter) const override {
     StartOp start = op.getStart();
     Operation *started = adaptor.getStarted().front().getDefiningOp();
-    if (!start || !started || isa<StartOp>(started))
+    auto named = started ? dyn_cast<NameLoc>(started->getLoc()) : NameLoc();
+    if (!start || !named || isa<StartOp>(started))
       return rewriter.notifyMatchFailure(op, "its start is not converted");
+    StringRef transfer = named.getName().getValue();
+    transfer.consume_front(kStartTarget);
+    transfer.consume_front(" ");
     CustomCallBuilder call(rewriter,
-                           getNamedLoc(kWaitTarget, start, op.getLoc()));
+                           getNamedLoc(kWaitTarget, transfer, op.getLoc()));
     // Inputs that the start has overwritten are outputs now.
     llvm::SmallDenseSet<unsigned> overwritten;
     for (auto [input, output] : getInPlace(start))

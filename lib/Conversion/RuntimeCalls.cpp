@@ -10,7 +10,6 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Runtime/zpp_rt.h"
@@ -210,20 +209,24 @@ static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
       constants.getString(collective.getMeshAttr().getMesh().str()));
 }
 
-/// The descriptor of an op at `loc`, as a global called `name`.
-/// `fill(descriptor)` fills in the fields after size and name.
+/// The address of the descriptor of `op`, a constant called `name` or a copy of
+/// it. `fill(descriptor)` fills in the fields after size and name.
 template <typename StructT, typename Fill>
-static LLVM::GlobalOp createDescriptor(Location loc, StringRef name,
-                                       const Fill &fill,
-                                       RuntimeConstants &constants) {
+static Value createDescriptor(OpBuilder &builder, Operation *op, StringRef name,
+                              const Fill &fill, RuntimeConstants &constants,
+                              RuntimeNames &names) {
+  Location loc = op->getLoc();
+  bool hasTable = names.hasTable(op);
   Descriptor<StructT> desc;
   desc.values.struct_size = sizeof(StructT);
-  std::string source = describeLocation(loc);
-  desc.setAddress(desc.values.name, source.empty()
-                                        ? LLVM::GlobalOp()
-                                        : constants.getString(source));
+  desc.setAddress(desc.values.name,
+                  hasTable ? LLVM::GlobalOp() : getName(loc, constants));
   fill(desc);
-  return constants.createStruct(loc, name, desc.getFields());
+  LLVM::GlobalOp global = constants.createStruct(loc, name, desc.getFields());
+  if (!hasTable)
+    return LLVM::AddressOfOp::create(builder, loc, global);
+  return names.createNamed(builder, op, global, sizeof(StructT),
+                           offsetof(StructT, name));
 }
 
 //===----------------------------------------------------------------------===//
@@ -259,27 +262,25 @@ LLVM::CallOp zpp::createCall(OpBuilder &builder, Location loc, StringRef name,
 }
 
 void zpp::lowerOp(OpBuilder &builder, Operation *op, Value rank,
-                  RuntimeConstants &constants) {
-  StringRef entrypoint;
-  LLVM::GlobalOp descriptor;
-#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  if (auto typed = dyn_cast<OP>(op)) {                                         \
-    entrypoint = "zpp_rt_" #NAME;                                              \
-    descriptor = createDescriptor<zpp_rt_##DESC>(                              \
-        op->getLoc(), "zpp_rt_" #DESC,                                         \
-        [&](auto &desc) { fill(typed, desc, constants); }, constants);         \
-  }
-#include "zpp/Runtime/Entrypoints.def"
-
+                  RuntimeConstants &constants, RuntimeNames &names) {
   Location loc = op->getLoc();
-  SmallVector<Value> arguments{rank};
   Value input = getPointer(builder, loc, op->getOperand(0));
   Value held;
   if (op->getNumOperands() > 2)
     held = getPointer(builder, loc, op->getOperand(2));
   Value init = getPointer(builder, loc, op->getOperand(1));
-  arguments.push_back(LLVM::AddressOfOp::create(builder, loc, descriptor));
-  arguments.push_back(input);
+  StringRef entrypoint;
+  Value descriptor;
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  if (auto typed = dyn_cast<OP>(op)) {                                         \
+    entrypoint = "zpp_rt_" #NAME;                                              \
+    descriptor = createDescriptor<zpp_rt_##DESC>(                              \
+        builder, op, "zpp_rt_" #DESC,                                          \
+        [&](auto &desc) { fill(typed, desc, constants); }, constants, names);  \
+  }
+#include "zpp/Runtime/Entrypoints.def"
+
+  SmallVector<Value> arguments{rank, descriptor, input};
   if (held)
     arguments.push_back(held);
   arguments.push_back(init);
@@ -288,7 +289,7 @@ void zpp::lowerOp(OpBuilder &builder, Operation *op, Value rank,
 
 void zpp::lowerCopy(OpBuilder &builder, memref::CopyOp op,
                     const StridedCopy &copy, Value rank,
-                    RuntimeConstants &constants) {
+                    RuntimeConstants &constants, RuntimeNames &names) {
   Location loc = op.getLoc();
   auto getConstant = [&](int64_t value) -> Value {
     return LLVM::ConstantOp::create(builder, loc,
@@ -322,16 +323,15 @@ void zpp::lowerCopy(OpBuilder &builder, memref::CopyOp op,
     target = advance(target, loop.targetStride);
     source = advance(source, loop.sourceStride);
   }
-  LLVM::GlobalOp descriptor = createDescriptor<zpp_rt_copy_desc>(
-      loc, "zpp_rt_copy_desc",
+  Value descriptor = createDescriptor<zpp_rt_copy_desc>(
+      builder, op, "zpp_rt_copy_desc",
       [&](Descriptor<zpp_rt_copy_desc> &desc) {
         desc.values.rows = rows.size;
         desc.values.row_bytes = copy.rowBytes;
         desc.values.source_stride = rows.sourceStride;
         desc.values.dest_stride = rows.targetStride;
       },
-      constants);
-  Value address = LLVM::AddressOfOp::create(builder, loc, descriptor);
-  createCall(builder, loc, "zpp_rt_copy_rows", {rank, address, source, target},
-             constants);
+      constants, names);
+  createCall(builder, loc, "zpp_rt_copy_rows",
+             {rank, descriptor, source, target}, constants);
 }

@@ -9,6 +9,7 @@
 #define ZPP_LIB_CONVERSION_RUNTIMECALLS_H
 
 #include "RuntimeConstants.h"
+#include "RuntimeNames.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "zpp/Transforms/Buffers/BufferLayout.h"
 
@@ -21,13 +22,13 @@ mlir::LLVM::CallOp createCall(mlir::OpBuilder &builder, mlir::Location loc,
 
 /// Calls the runtime for `op`, a decomposed op on buffers.
 void lowerOp(mlir::OpBuilder &builder, mlir::Operation *op, mlir::Value rank,
-             RuntimeConstants &constants);
+             RuntimeConstants &constants, RuntimeNames &names);
 
 /// Turns a copy into a call of the runtime, which can access the memory and
 /// knows the order of operations.
 void lowerCopy(mlir::OpBuilder &builder, mlir::memref::CopyOp op,
                const StridedCopy &copy, mlir::Value rank,
-               RuntimeConstants &constants);
+               RuntimeConstants &constants, RuntimeNames &names);
 
 } // namespace zpp
 

@@ -98,3 +98,11 @@ func.func @far(%x: memref<2x2xf32, strided<[4611686018427387904, 1]>>, %y: memre
   memref.copy %x, %y : memref<2x2xf32, strided<[4611686018427387904, 1]>> to memref<2x2xf32>
   return
 }
+
+// -----
+
+func.func private @f(%x: memref<4xf32>) {
+  return
+}
+// expected-error@below {{failed to legalize 'zero.instance': expected a public function on device memory, but got 'f'}}
+zero.instance @g of @f from [] to []

@@ -115,3 +115,11 @@ func.func @far(%x: memref<4x3xf32, strided<[4611686018427387904, 1]>>, %y: memre
   zero.reduce sum %x into %y : memref<4x3xf32, strided<[4611686018427387904, 1]>> into memref<3xf32>
   return
 }
+
+// -----
+
+func.func @f(%x: memref<4xf32>) {
+  return
+}
+// expected-error@below {{failed to legalize 'zero.instance': expected a public function on device memory, but got 'f' without the option device-memory}}
+zero.instance @g of @f from [] to []

@@ -88,6 +88,31 @@ static FailureOr<HostFunction> describe(func::FuncOp function,
   return row;
 }
 
+/// Adds a row for each public function of the host module and each instance.
+static LogicalResult addFunctions(Bundle &bundle) {
+  SymbolTable symbols(*bundle.host);
+  llvm::DenseMap<Operation *, HostFunction> described;
+  for (Operation &op : bundle.host->getOps()) {
+    auto instance = dyn_cast<zero::InstanceOp>(op);
+    auto function = instance
+                        ? symbols.lookup<func::FuncOp>(instance.getFunction())
+                        : dyn_cast<func::FuncOp>(op);
+    if (!function || function.isPrivate())
+      continue;
+    auto [known, isNew] = described.try_emplace(function);
+    if (isNew) {
+      FailureOr<HostFunction> row = describe(function, bundle.tiers.size());
+      if (failed(row))
+        return failure();
+      known->second = std::move(*row);
+    }
+    HostFunction &row = bundle.functions.emplace_back(known->second);
+    row.name = SymbolTable::getSymbolName(&op).str();
+    row.title = describeLocation(op.getLoc());
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Calls
 //===----------------------------------------------------------------------===//
@@ -182,15 +207,8 @@ FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
   if (failed(mesh))
     return failure();
   bundle.mesh = *mesh;
-  if (bundle.host)
-    for (auto function : bundle.host->getOps<func::FuncOp>()) {
-      if (function.isPrivate())
-        continue;
-      FailureOr<HostFunction> row = describe(function, bundle.tiers.size());
-      if (failed(row))
-        return failure();
-      bundle.functions.push_back(std::move(*row));
-    }
+  if (bundle.host && failed(addFunctions(bundle)))
+    return failure();
   llvm::StringMap<HostFunction *> rows;
   for (HostFunction &row : bundle.functions)
     rows[row.name] = &row;

@@ -169,6 +169,11 @@ def ConvertZeroToRuntimePass
     `zpp_rt_copy_rows`. The calls do not branch on errors. A failure is sticky,
     so the caller checks once, with `zpp_rt_rank_synchronize`.
 
+    A function with instances (`zero.instance`) takes a table of names after the
+    rank, and puts them into copies of the descriptors. `zpp.names` of the
+    function and of each instance names its own table. `zero-pack-arguments`
+    passes it.
+
     Tensors must be dense, and so must the buffers that an exchange sends and
     receives. The chunks that another op writes or reads may lie apart at equal
     distances (`memref<4x64xi8, strided<[256, 1], offset: 64>>`), which lets

@@ -1882,9 +1882,11 @@ def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
   let description = [{
     In each block, a chain of decomposed ops that use each other's results, with
     the tensor ops between them, becomes a function in the nested module
-    `@zpp_host`, and a `zero.start` and a `zero.wait` of this function. Equal
-    chains share one function, since layers are alike. `tensor.empty` is cloned
-    into the function. All other values that a chain reads are arguments, and
+    `@zpp_host`, and a `zero.start` and a `zero.wait` of this function. Layers
+    are alike, so equal chains share one function. If other locations, which
+    name weights, are all that tells them apart, a chain has an instance
+    (`zero.instance`) of the function. `tensor.empty` is cloned into the
+    function. All other values that a chain reads are arguments, and
     those that other ops read are results.
 
     A secondary partition (hpZ) is the result of one chain and the argument of
@@ -2981,7 +2983,9 @@ def PackArgumentsPass : Pass<"zero-pack-arguments", "::mlir::ModuleOp"> {
     ```
 
     where `buffers` lists the addresses of their former arguments. All other
-    functions become internal.
+    functions become internal. So does a function with instances, which takes a
+    table of names (`zpp.names`) after the rank. Public functions with its name
+    and those of its instances call it with a table each.
 
     *Input*:
 

@@ -8,6 +8,7 @@
 #include "zpp/Transforms/Buffers/RankFunctions.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -17,6 +18,12 @@ namespace zpp {
 
 using namespace mlir;
 using namespace zpp;
+
+/// The number of arguments before the buffers: the rank and, in a function with
+/// instances, its table of names.
+static unsigned getFirstBuffer(func::FuncOp function) {
+  return function->hasAttr(kNamesAttr) ? 2 : 1;
+}
 
 static LogicalResult verifySignature(func::FuncOp function,
                                      const SymbolUserMap &users) {
@@ -28,18 +35,17 @@ static LogicalResult verifySignature(func::FuncOp function,
     return function.emitError("expected the rank as the first argument of the "
                               "public function '")
            << function.getSymName() << "'; run convert-zero-to-runtime first";
-  for (Type input : type.getInputs().drop_front()) {
+  for (Type input : type.getInputs().drop_front(getFirstBuffer(function))) {
     auto buffer = dyn_cast<MemRefType>(input);
     if (!buffer || !buffer.hasStaticShape() || !buffer.getLayout().isIdentity())
       return function.emitError("expected dense buffers of static shape as "
                                 "arguments of the public function '")
              << function.getSymName() << "', but got " << input;
   }
-  if (ArrayRef<Operation *> callers = users.getUsers(function);
-      !callers.empty())
-    return callers.front()->emitError(
-               "expected no calls of the public function '")
-           << function.getSymName() << "' in its own module";
+  for (Operation *user : users.getUsers(function))
+    if (!isa<zero::InstanceOp>(user))
+      return user->emitError("expected no calls of the public function '")
+             << function.getSymName() << "' in its own module";
   return success();
 }
 
@@ -49,9 +55,10 @@ static void packArguments(func::FuncOp function) {
   Location loc = function.getLoc();
   auto pointer = LLVM::LLVMPointerType::get(function.getContext());
   Value list = entry.addArgument(pointer, loc);
-  unsigned count = entry.getNumArguments() - 2;
+  unsigned first = getFirstBuffer(function);
+  unsigned count = entry.getNumArguments() - first - 1;
   for (unsigned index = 0; index < count; ++index) {
-    BlockArgument argument = entry.getArgument(index + 1);
+    BlockArgument argument = entry.getArgument(index + first);
     if (argument.use_empty())
       continue;
     Value address = LLVM::GEPOp::create(
@@ -61,9 +68,27 @@ static void packArguments(func::FuncOp function) {
     argument.replaceAllUsesWith(
         createBuffer(builder, loc, cast<MemRefType>(argument.getType()), data));
   }
-  entry.eraseArguments(1, count);
-  function.setType(builder.getFunctionType({pointer, pointer}, {}));
+  entry.eraseArguments(first, count);
+  function.setType(builder.getFunctionType(entry.getArgumentTypes(), {}));
   function.removeArgAttrsAttr();
+}
+
+/// Creates the function `name`, which calls `shared` with a table of names.
+static void createEntry(Location loc, StringAttr name, FlatSymbolRefAttr table,
+                        func::FuncOp shared, SymbolTable &symbols) {
+  OpBuilder builder(shared);
+  auto pointer = LLVM::LLVMPointerType::get(shared.getContext());
+  auto entry = func::FuncOp::create(
+      builder, loc, name, builder.getFunctionType({pointer, pointer}, {}));
+  Block *block = entry.addEntryBlock();
+  builder.setInsertionPointToStart(block);
+  Value names =
+      LLVM::AddressOfOp::create(builder, loc, pointer, table.getAttr());
+  func::CallOp::create(
+      builder, loc, shared,
+      ValueRange{block->getArgument(0), names, block->getArgument(1)});
+  func::ReturnOp::create(builder, loc);
+  symbols.insert(entry);
 }
 
 namespace {
@@ -83,11 +108,52 @@ public:
         return signalPassFailure();
     for (func::FuncOp function : functions)
       packArguments(function);
+    shareFunctions(functions, helpers);
     // Only the public functions are exported by the library.
     auto linkage =
         LLVM::LinkageAttr::get(&getContext(), LLVM::Linkage::Internal);
     for (func::FuncOp function : helpers)
       function->setAttr("llvm.linkage", linkage);
+  }
+
+private:
+  /// Functions with instances become helpers, which their own entries and those
+  /// of the instances call.
+  void shareFunctions(ArrayRef<func::FuncOp> functions,
+                      SmallVectorImpl<func::FuncOp> &helpers) {
+    SymbolTable symbols(getOperation());
+    auto takeTable = [](Operation *op) {
+      return cast<FlatSymbolRefAttr>(op->removeAttr(kNamesAttr));
+    };
+    llvm::DenseMap<StringAttr, func::FuncOp> shared;
+    for (func::FuncOp function : functions) {
+      if (!function->hasAttr(kNamesAttr))
+        continue;
+      StringAttr name = function.getSymNameAttr();
+      FlatSymbolRefAttr table = takeTable(function);
+      symbols.remove(function);
+      function.setSymName((name.getValue() + "_shared").str());
+      symbols.insert(function);
+      function.setPrivate();
+      // A copy of it in each entry would take as long as having compiled each.
+      function->setAttr(
+          "passthrough",
+          ArrayAttr::get(&getContext(),
+                         StringAttr::get(&getContext(), "noinline")));
+      createEntry(function.getLoc(), name, table, function, symbols);
+      shared[name] = function;
+      helpers.push_back(function);
+    }
+    for (auto instance :
+         llvm::make_early_inc_range(getOperation().getOps<zero::InstanceOp>()))
+      if (func::FuncOp function =
+              shared.lookup(instance.getFunctionAttr().getAttr())) {
+        Location loc = instance.getLoc();
+        StringAttr name = instance.getSymNameAttr();
+        FlatSymbolRefAttr table = takeTable(instance);
+        symbols.erase(instance);
+        createEntry(loc, name, table, function, symbols);
+      }
   }
 };
 } // namespace

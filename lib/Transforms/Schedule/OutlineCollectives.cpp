@@ -57,43 +57,130 @@ struct Outlined {
   SmallVector<Operation *> dependents;
 };
 
-/// The functions created so far, by their text.
+/// The functions created so far, and their instances.
 class HostFunctions {
 public:
   explicit HostFunctions(ModuleOp step) : step(step) {
     host = step.lookupSymbol<ModuleOp>(kHostModule);
     if (!host)
       return;
+    symbols.emplace(host);
     for (auto function : host.getOps<func::FuncOp>())
-      functions.try_emplace(getText(function), function);
+      add(function, function.getSymNameAttr());
+    for (auto instance : host.getOps<InstanceOp>())
+      if (auto function = symbols->lookup<func::FuncOp>(instance.getFunction()))
+        add(function, instance.getSymNameAttr(), instance);
   }
 
-  /// The function for `chain`, which may be shared with equal chains.
-  func::FuncOp get(const Outlined &chain) {
+  /// The name of the function for `chain`. Equal chains with equal locations
+  /// share one, and others have instances of one.
+  StringAttr get(const Outlined &chain) {
     if (!host) {
       host = ModuleOp::create(step.getLoc(), kHostModule);
       step.push_back(host);
+      symbols.emplace(host);
     }
     func::FuncOp function = create(chain);
-    auto [it, isNew] = functions.try_emplace(getText(function), function);
-    if (isNew)
-      SymbolTable(host).insert(function);
-    else
+    SmallVector<Location> locations;
+    Shared &shared = find(function, locations);
+    StringAttr &name = shared.names[getKey(locations)];
+    bool isFirst = shared.function == function;
+    if (!name) {
+      name = symbols->insert(
+          isFirst ? function : createInstance(function, locations, shared));
+      ++numNames;
+    }
+    if (!isFirst)
       function.erase();
-    return it->second;
+    return name;
   }
 
 private:
-  /// The text by which functions are compared: all but their names and
-  /// locations.
-  static std::string getText(func::FuncOp function) {
+  /// A function, and its name and those of its instances by their locations.
+  struct Shared {
+    func::FuncOp function;
+    SmallVector<Location> locations;
+    llvm::DenseMap<Attribute, StringAttr> names;
+  };
+
+  using Places = llvm::MapVector<Attribute, size_t>;
+
+  Attribute getKey(ArrayRef<Location> locations) {
+    return getAttr(llvm::map_to_vector(
+        locations, [](Location loc) -> Attribute { return loc; }));
+  }
+  ArrayAttr getAttr(ArrayRef<Attribute> attrs) {
+    return ArrayAttr::get(step.getContext(), attrs);
+  }
+
+  /// Adds what is in the module already.
+  void add(func::FuncOp function, StringAttr name, InstanceOp instance = {}) {
+    SmallVector<Location> locations;
+    Shared &shared = find(function, locations);
+    if (instance)
+      locations = instance.translate(locations);
+    shared.names.try_emplace(getKey(locations), name);
+    ++numNames;
+  }
+
+  /// The entry of `function`, which may be the first that is like it. Writes
+  /// the locations in which others like it may differ.
+  Shared &find(func::FuncOp function, SmallVectorImpl<Location> &locations) {
     std::string name = function.getSymName().str();
     function.setSymName("f");
     std::string text;
     llvm::raw_string_ostream os(text);
-    function.print(os, OpPrintingFlags().useLocalScope());
+    // Whether the output of the compiler has locations makes no difference.
+    function.print(os,
+                   OpPrintingFlags().useLocalScope().enableDebugInfo(false));
     function.setSymName(name);
-    return text;
+    // Where one function has equal locations, so has the other.
+    Places places;
+    function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+      printPlace(op->getLoc(), places, os);
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          for (BlockArgument argument : block.getArguments())
+            printPlace(argument.getLoc(), places, os);
+    });
+    for (auto [location, place] : places)
+      locations.push_back(cast<LocationAttr>(location));
+    Shared &shared = functions[text];
+    if (!shared.function) {
+      shared.function = function;
+      llvm::append_range(shared.locations, locations);
+    }
+    return shared;
+  }
+
+  /// Writes the place of `loc` among `places`. Passes take fused locations
+  /// apart, and drop unknown ones.
+  static void printPlace(Location loc, Places &places, raw_ostream &os) {
+    if (isa<UnknownLoc>(loc)) {
+      os << " ?";
+    } else if (auto fused = dyn_cast<FusedLoc>(loc)) {
+      os << " (" << fused.getMetadata().getAsOpaquePointer();
+      for (Location part : fused.getLocations())
+        printPlace(part, places, os);
+      os << ")";
+    } else {
+      os << " " << places.try_emplace(loc, places.size()).first->second;
+    }
+  }
+
+  /// An instance in place of `function`, which has `locations`.
+  InstanceOp createInstance(func::FuncOp function, ArrayRef<Location> locations,
+                            const Shared &shared) {
+    SmallVector<Attribute> from, to;
+    for (auto [old, other] : llvm::zip_equal(shared.locations, locations))
+      if (old != other) {
+        from.push_back(old);
+        to.push_back(other);
+      }
+    OpBuilder builder(step.getContext());
+    return InstanceOp::create(
+        builder, function.getLoc(), function.getSymNameAttr(),
+        FlatSymbolRefAttr::get(shared.function), getAttr(from), getAttr(to));
   }
 
   func::FuncOp create(const Outlined &chain) {
@@ -102,8 +189,7 @@ private:
         ValueRange(chain.inputs.getArrayRef()).getTypes(),
         ValueRange(chain.outputs).getTypes());
     auto function = func::FuncOp::create(
-        chain.getLoc(), "zpp_collective_" + std::to_string(functions.size()),
-        type);
+        chain.getLoc(), "zpp_collective_" + std::to_string(numNames), type);
     Block *body = function.addEntryBlock();
     builder.setInsertionPointToStart(body);
     IRMapping mapping;
@@ -115,7 +201,7 @@ private:
         if (auto empty = operand.getDefiningOp<tensor::EmptyOp>())
           mapping.map(operand,
                       builder.clone(*empty.getOperation())->getResult(0));
-      takeOrigin(builder.clone(*op, mapping));
+      builder.clone(*op, mapping);
     }
     SmallVector<Value> results = llvm::map_to_vector(
         chain.outputs, [&](Value value) { return mapping.lookup(value); });
@@ -124,7 +210,9 @@ private:
   }
 
   ModuleOp step, host;
-  llvm::StringMap<func::FuncOp> functions;
+  std::optional<SymbolTable> symbols;
+  llvm::StringMap<Shared> functions;
+  size_t numNames = 0;
 };
 
 class OutlineCollectivesPass
@@ -200,15 +288,17 @@ private:
           << ("stays in the graph: " + decision.getReason());
       return;
     }
-    func::FuncOp function = functions.get(chain);
+    // Functions, which starts share, have none.
+    SmallVector<Attribute> origins;
+    for (Operation *op : chain.ops) {
+      Attribute origin = takeOrigin(op);
+      if (isa<CollectiveOpInterface>(op))
+        origins.push_back(origin);
+    }
+    StringAttr name = functions.get(chain);
     auto callee =
         SymbolRefAttr::get(StringAttr::get(&getContext(), kHostModule),
-                           FlatSymbolRefAttr::get(function));
-    SmallVector<Attribute> origins;
-    for (Operation *op : chain.ops)
-      if (isa<CollectiveOpInterface>(op))
-        origins.push_back(takeOrigin(op));
-
+                           FlatSymbolRefAttr::get(name));
     // At the end of the chain, where all inputs are available.
     OpBuilder builder(chain.ops.back());
     Location loc = chain.getLoc();
@@ -235,10 +325,9 @@ private:
             empty && empty->use_empty())
           empty.erase();
     }
-    std::string name = function.getSymName().str();
     remark::passed(loc,
                    remark::RemarkOpts::name("outlined").category(getArgument()))
-        << ("outlined as " + name);
+        << ("outlined as " + name.str());
   }
 };
 } // namespace

@@ -896,6 +896,41 @@ func.func @start_c2(%x: tensor<4xf32>) {
 
 // -----
 
+func.func private @f(tensor<4xf32>) -> tensor<2xf32>
+zero.instance @g of @f from [] to []
+func.func @start_c1_instance(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'zero.start' op expected a callee of type '(tensor<4xf32>) -> tensor<4xf32>', or that on buffers, but got '(tensor<4xf32>) -> tensor<2xf32>'}}
+  %y = zero.start @g(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<4xf32>
+  return
+}
+
+// -----
+
+// expected-error@+1 {{'zero.instance' op expected a function of its module, but got @f}}
+zero.instance @instance_c1 of @f from [] to []
+
+// -----
+
+func.func private @f()
+zero.instance @g of @f from [] to []
+// expected-error@+1 {{'zero.instance' op expected a function of its module, but got @g}}
+zero.instance @instance_c1_instance of @g from [] to []
+
+// -----
+
+func.func private @f()
+// expected-error@+1 {{'zero.instance' op expected as many locations to put in place as to replace, 2, but got 1}}
+zero.instance @instance_c2 of @f from [loc("a"), loc("b")] to [loc("c")]
+
+// -----
+
+func.func private @f()
+// expected-error@+1 {{'zero.instance' op expected locations, but got "c"}}
+zero.instance @instance_c2_location of @f from [loc("a")] to ["c"]
+
+// -----
+
 func.func @wait_c1(%x: tensor<4xf32>) {
   // expected-error@+1 {{'zero.wait' op expected at least 1 output to wait for, but got 0}}
   "zero.wait"() <{operandSegmentSizes = array<i32: 0, 0, 0>, resultSegmentSizes = array<i32: 0, 0>}> : () -> ()

@@ -311,6 +311,9 @@ module @zpp_host {
     zero.all_gather_chunks %x along ["node"] on #mesh into %y : memref<4xf32> into memref<2x4xf32>
     return
   }
+  // CHECK: zero.instance @gather_next of @gather from [#[[FIRST:loc[0-9]*]], #[[LINE:loc[0-9]*]]] to [#[[SECOND:loc[0-9]*]], #[[NEXT:loc[0-9]*]]]
+  zero.instance @gather_next of @gather from [loc("first"), loc("step.py":3:1)]
+      to [loc(callsite("second" at "step.py":3:1)), loc("step.py":4:1)]
 }
 
 // CHECK-LABEL: func @start_wait
@@ -328,6 +331,15 @@ func.func @start_wait_buffers(%x: tensor<4xf32>) -> tensor<2x4xf32> {
   // CHECK: %[[Y:.*]] = zero.start @zpp_host::@gather_buffers(%arg0) {origins = [{id = 3 : i64}]} : (tensor<4xf32>) -> tensor<2x4xf32>
   %y = zero.start @zpp_host::@gather_buffers(%x) {origins = [{id = 3}]} : (tensor<4xf32>) -> tensor<2x4xf32>
   // CHECK: zero.wait %[[Y]] from(%arg0 : tensor<4xf32>) : tensor<2x4xf32>
+  %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  return %w : tensor<2x4xf32>
+}
+
+// The callee is an instance.
+// CHECK-LABEL: func @start_instance
+func.func @start_instance(%x: tensor<4xf32>) -> tensor<2x4xf32> {
+  // CHECK: zero.start @zpp_host::@gather_next(%arg0) {origins = [{id = 3 : i64}]} : (tensor<4xf32>) -> tensor<2x4xf32>
+  %y = zero.start @zpp_host::@gather_next(%x) {origins = [{id = 3}]} : (tensor<4xf32>) -> tensor<2x4xf32>
   %w = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
   return %w : tensor<2x4xf32>
 }

@@ -4,9 +4,10 @@
 // RUN: zpp-opt %s --zero-outline-collectives --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
 
-// Two layers share the functions of their gathers. The secondary partition is
-// a result of the forward one and the argument of the backward one. Origins
-// stand at the starts.
+// Two layers share the function of their gathers, of which the second one has
+// an instance with its own locations. The secondary partition is a result of
+// the forward one and the argument of the backward one. Origins stand at the
+// starts.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
@@ -28,7 +29,7 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
       : tensor<2x1x272xi8> into tensor<4x2x1x272xi8> -> tensor<4x2x1x272xi8>
   %3 = zero.dequantize %2 quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1, 0]> into %e3
       : tensor<4x2x1x272xi8> into tensor<32x64xbf16> -> tensor<32x64xbf16>
-  // CHECK-NEXT: %[[T:.*]]:2 = zero.start @zpp_host::@zpp_collective_0(%[[V]]) {origins = [{{{.*}}id = 8 : i64{{.*}}}, {{{.*}}id = 8 : i64{{.*}}}]}
+  // CHECK-NEXT: %[[T:.*]]:2 = zero.start @zpp_host::@zpp_collective_1(%[[V]]) {origins = [{{{.*}}id = 8 : i64{{.*}}}, {{{.*}}id = 8 : i64{{.*}}}]}
   // CHECK-NEXT: %[[Q:.*]]:2 = zero.wait %[[T]]#0, %[[T]]#1
   %4 = zero.quantize %v quant <i8, block = 128> slices <dim = 0, factors = [], chunk = []> into %e0
       : tensor<4x64xbf16> into tensor<1x272xi8> -> tensor<1x272xi8>
@@ -40,7 +41,7 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
       : tensor<4x2x1x272xi8> into tensor<32x64xbf16> -> tensor<32x64xbf16>
   // CHECK-NEXT: %[[K:.*]]:2 = "stablehlo.optimization_barrier"(%[[R]]#0, %[[Q]]#0)
   %8:2 = "stablehlo.optimization_barrier"(%1, %5) : (tensor<2x1x272xi8>, tensor<2x1x272xi8>) -> (tensor<2x1x272xi8>, tensor<2x1x272xi8>)
-  // CHECK-NEXT: %[[U:.*]] = zero.start @zpp_host::@zpp_collective_1(%[[K]]#0) {origins = [{{{.*}}id = 9 : i64{{.*}}}]}
+  // CHECK-NEXT: %[[U:.*]] = zero.start @zpp_host::@zpp_collective_2(%[[K]]#0) {origins = [{{{.*}}id = 9 : i64{{.*}}}]}
   // CHECK-NEXT: %[[P:.*]] = zero.wait %[[U]] from(%[[K]]#0
   %9 = zero.all_gather_chunks %8#0 along ["gpu"] on #mesh into %e2 {zpp.origin = {id = 9}}
       : tensor<2x1x272xi8> into tensor<4x2x1x272xi8> -> tensor<4x2x1x272xi8>
@@ -59,7 +60,8 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
 // CHECK: zero.all_gather_chunks %[[KEPT]] along ["gpu"] {{.*}} into %{{[0-9]+}} :
 // CHECK: %[[WHOLE:.*]] = zero.dequantize
 // CHECK-NEXT: return %[[KEPT]], %[[WHOLE]]
-// CHECK: func.func @zpp_collective_1
+// CHECK: zero.instance @zpp_collective_1 of @zpp_collective_0 from
+// CHECK: func.func @zpp_collective_2
 // CHECK-NOT: func.func
 
 // REMARK-NOT: layers
@@ -73,7 +75,7 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
 // CHECK-LABEL: func @sources
 func.func @sources(%v: tensor<32xf32>, %w: tensor<32xf32>) -> (tensor<2x32xf32>, tensor<2x32xf32>) {
   // CHECK: zero.start @zpp_host::@zpp_collective_0
-  // CHECK: zero.start @zpp_host::@zpp_collective_0
+  // CHECK: zero.start @zpp_host::@zpp_collective_1
   %e = tensor.empty() : tensor<2x32xf32>
   %0 = zero.all_gather_chunks %v along ["gpu"] on #mesh into %e {zpp.source = {attributes = {}, properties = {channel = 1}}}
       : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>

@@ -17,6 +17,10 @@ namespace zpp {
 /// Marks the argument of a function that is its workspace, the last one.
 inline constexpr llvm::StringLiteral kWorkspaceAttr = "zpp.workspace";
 
+/// Names the table of names, a constant, of a function that takes one after the
+/// rank, and of each `zero.instance` of it.
+inline constexpr llvm::StringLiteral kNamesAttr = "zpp.names";
+
 /// Upstream's mark of an argument that is a result.
 inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 

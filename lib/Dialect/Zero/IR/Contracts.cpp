@@ -113,8 +113,8 @@ static LogicalResult verifyStart(StartOp start,
   ArrayAttr origins = start.getOriginsAttr();
   if (!origins)
     return success();
-  auto callee = symbols.lookupNearestSymbolFrom<FunctionOpInterface>(
-      start, start.getCallee());
+  FunctionOpInterface callee =
+      lookUpFunction(symbols, start, start.getCallee());
   size_t numExchanges = 0;
   if (callee)
     callee->walk([&](CollectiveOpInterface) { ++numExchanges; });

@@ -180,8 +180,7 @@ static bool isWorkspace(Type type) {
 }
 
 LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  auto function =
-      symbols.lookupNearestSymbolFrom<FunctionOpInterface>(*this, getCallee());
+  FunctionOpInterface function = lookUpFunction(symbols, *this, getCallee());
   if (!function)
     return emitOpError("expected a function as the callee, but got ")
            << getCallee();
@@ -214,6 +213,16 @@ LogicalResult WaitOp::verify() {
   return success();
 }
 
+FunctionOpInterface zpp::zero::lookUpFunction(SymbolTableCollection &symbols,
+                                              Operation *op,
+                                              SymbolRefAttr callee) {
+  Operation *symbol = symbols.lookupNearestSymbolFrom(op, callee);
+  if (auto instance = dyn_cast_if_present<InstanceOp>(symbol))
+    symbol = symbols.lookupSymbolIn(instance->getParentOp(),
+                                    instance.getFunctionAttr());
+  return dyn_cast_if_present<FunctionOpInterface>(symbol);
+}
+
 Operation *zpp::zero::addTie(Operation *op, Value value) {
   IRRewriter rewriter(op);
   auto extend = [&](OperandRange ties) {
@@ -238,6 +247,49 @@ Operation *zpp::zero::addTie(Operation *op, Value value) {
   tied->setDiscardableAttrs(op->getDiscardableAttrDictionary());
   rewriter.replaceOp(op, tied->getResults().drop_back());
   return tied;
+}
+
+//===----------------------------------------------------------------------===//
+// InstanceOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult InstanceOp::verify() {
+  if (getFrom().size() != getTo().size())
+    return emitOpError("expected as many locations to put in place as to "
+                       "replace, ")
+           << getFrom().size() << ", but got " << getTo().size();
+  for (ArrayAttr locations : {getFrom(), getTo()})
+    for (Attribute location : locations)
+      if (!isa<LocationAttr>(location))
+        return emitOpError("expected locations, but got ") << location;
+  return success();
+}
+
+LogicalResult InstanceOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  Operation *symbol =
+      symbols.lookupSymbolIn((*this)->getParentOp(), getFunctionAttr());
+  if (!isa_and_present<FunctionOpInterface>(symbol))
+    return emitOpError("expected a function of its module, but got ")
+           << getFunctionAttr();
+  return success();
+}
+
+SmallVector<Location> InstanceOp::translate(ArrayRef<Location> locations) {
+  AttrTypeReplacer replacer;
+  llvm::DenseMap<Attribute, Attribute> places;
+  for (auto [from, to] : llvm::zip_equal(getFrom(), getTo()))
+    places[from] = to;
+  // What a pass has made of several locations is made of those in their place.
+  replacer.addReplacement(
+      [&](LocationAttr part)
+          -> std::optional<std::pair<Attribute, WalkResult>> {
+        if (auto place = places.find(part); place != places.end())
+          return std::pair(place->second, WalkResult::skip());
+        return std::nullopt;
+      });
+  return llvm::map_to_vector(locations, [&](Location loc) -> Location {
+    return cast<LocationAttr>(replacer.replace(loc));
+  });
 }
 
 #define GET_OP_CLASSES

@@ -15,6 +15,7 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -66,6 +67,11 @@ namespace zpp::zero {
 /// Replaces `op`, a start or a wait, by one that also ties `value` and returns
 /// it as its last result. The caller decides which uses read that result.
 mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
+/// The function that `callee`, as seen from `op`, names or is an instance of.
+/// Null if there is none.
+mlir::FunctionOpInterface lookUpFunction(mlir::SymbolTableCollection &symbols,
+                                         mlir::Operation *op,
+                                         mlir::SymbolRefAttr callee);
 } // namespace zpp::zero
 
 #endif // ZPP_DIALECT_ZERO_IR_ZERO_H

@@ -581,8 +581,9 @@ def Zero_StartOp : Zero_ScheduledOp<"start",
 
     **Constraints**
 
-    - C1: `callee` is a function. On tensors it takes the inputs and returns the
-      outputs. On buffers it takes both, and at most one workspace memref<Wxi8>.
+    - C1: `callee` is a function or an instance of one. On tensors it takes the
+      inputs and returns the outputs. On buffers it takes both, and at most one
+      workspace memref<Wxi8>.
     - C2: there is at least one output.
 
     The contract of a schedule (`verifySchedule`):
@@ -647,6 +648,44 @@ def Zero_WaitOp : Zero_ScheduledOp<"wait",
   let extraClassDeclaration = [{
     /// The start that it waits for. Valid after `verifySchedule`.
     ::zpp::zero::StartOp getStart();
+  }];
+}
+
+def Zero_InstanceOp : Zero_Op<"instance",
+    [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "A function that differs from another in locations only";
+  let description = [{
+    Stands for a copy of `function` in which each location of `from` is the one
+    at its place in `to`. Layers are alike but for the weights that their
+    locations name, so that one function is compiled for all of them, and names
+    are data beside it.
+
+    ```
+    start @layer_0 --+                    "weight #1 at step.py:3:7"
+                     +--- @layer_0, with
+    start @layer_1 --+                    "weight #9 at step.py:3:7"
+    ```
+
+    ```mlir
+    zero.instance @layer_1 of @layer_0 from [loc("weight #1")]
+        to [loc("weight #9")]
+    ```
+
+    **Constraints**
+
+    - C1: `function` is a function in the same module.
+    - C2: `from` and `to` are as many locations.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$function,
+                       ArrayAttr:$from, ArrayAttr:$to);
+  let assemblyFormat = [{
+    $sym_name `of` $function `from` $from `to` $to attr-dict
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// `locations`, of ops in the function, as they are in this copy.
+    ::llvm::SmallVector<::mlir::Location>
+    translate(::llvm::ArrayRef<::mlir::Location> locations);
   }];
 }
 
