@@ -216,14 +216,14 @@ static Value createDescriptor(OpBuilder &builder, Operation *op, StringRef name,
                               const Fill &fill, RuntimeConstants &constants,
                               RuntimeNames &names) {
   Location loc = op->getLoc();
-  bool hasTable = names.hasTable(op);
+  bool isShared = names.isShared(op);
   Descriptor<StructT> desc;
   desc.values.struct_size = sizeof(StructT);
   desc.setAddress(desc.values.name,
-                  hasTable ? LLVM::GlobalOp() : getName(loc, constants));
+                  isShared ? LLVM::GlobalOp() : getName(loc, constants));
   fill(desc);
   LLVM::GlobalOp global = constants.createStruct(loc, name, desc.getFields());
-  if (!hasTable)
+  if (!isShared)
     return LLVM::AddressOfOp::create(builder, loc, global);
   return names.createNamed(builder, op, global, sizeof(StructT),
                            offsetof(StructT, name));

@@ -30,8 +30,8 @@ public:
   /// Gives each function with instances its argument. All have the rank.
   static mlir::FailureOr<RuntimeNames> create(mlir::ModuleOp module);
 
-  /// Whether the names of operations of the function around `op` are in tables.
-  bool hasTable(mlir::Operation *op) const {
+  /// Whether the function around `op` has instances: names are in tables.
+  bool isShared(mlir::Operation *op) const {
     return functions.contains(op->getParentOfType<mlir::func::FuncOp>());
   }
   /// The address of a copy of `descriptor`, of `bytes` bytes, with the name of

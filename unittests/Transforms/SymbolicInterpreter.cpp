@@ -8,6 +8,7 @@
 #include "SymbolicInterpreter.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -256,8 +257,8 @@ private:
 
   /// Nothing is gained by starting early here: results are there at once.
   void call(StartOp start) {
-    auto function = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-        start, start.getCallee());
+    auto function =
+        cast<func::FuncOp>(getStartedFunction(start).getOperation());
     Block &body = function.getBody().front();
     for (auto [operand, argument] :
          llvm::zip_equal(start.getInputs(), body.getArguments()))
