@@ -116,9 +116,10 @@ static FunctionOpInterface getHostFunction(StartOp start) {
   return function;
 }
 
-/// The workspace that the callee takes, or null.
-static RankedTensorType getWorkspace(StartOp start) {
-  ArrayRef<Type> arguments = getHostFunction(start).getArgumentTypes();
+/// The workspace that `function`, which `start` runs, takes, or null.
+static RankedTensorType getWorkspace(StartOp start,
+                                     FunctionOpInterface function) {
+  ArrayRef<Type> arguments = function.getArgumentTypes();
   size_t numBuffers = start.getInputs().size() + start.getOutputs().size();
   if (arguments.size() <= numBuffers)
     return {};
@@ -126,12 +127,12 @@ static RankedTensorType getWorkspace(StartOp start) {
   return RankedTensorType::get(type.getShape(), type.getElementType());
 }
 
-/// The inputs of `start` that an output may overwrite, and these outputs: the
-/// callee adds to what is held, and neither reads it afterwards nor writes the
-/// output before.
-static SmallVector<std::pair<unsigned, unsigned>> getInPlace(StartOp start) {
+/// The inputs of `start` that an output may overwrite, and these outputs:
+/// `function` adds to what is held, and neither reads it afterwards nor writes
+/// the output before.
+static SmallVector<std::pair<unsigned, unsigned>>
+getInPlace(StartOp start, FunctionOpInterface function) {
   SmallVector<std::pair<unsigned, unsigned>> pairs;
-  FunctionOpInterface function = getHostFunction(start);
   unsigned numInputs = start.getInputs().size();
   unsigned numOutputs = start.getOutputs().size();
   if (function.isExternal() ||
@@ -163,9 +164,10 @@ static SmallVector<std::pair<unsigned, unsigned>> getInPlace(StartOp start) {
 
 namespace {
 /// The configuration of the calls of a start and its wait, which pass
-/// `numInputs`.
+/// `numInputs` and, if `hasWorkspace`, a workspace.
 SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
-                                      StartOp start, size_t numInputs) {
+                                      StartOp start, size_t numInputs,
+                                      bool hasWorkspace) {
   auto integer = [&](int64_t value) {
     return builder.getI64IntegerAttr(value);
   };
@@ -175,8 +177,7 @@ SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
       builder.getNamedAttr("function", builder.getStringAttr(name)),
       builder.getNamedAttr("inputs", integer(numInputs)),
       builder.getNamedAttr("outputs", integer(start.getOutputs().size())),
-      builder.getNamedAttr("workspace",
-                           integer(getWorkspace(start) != nullptr)),
+      builder.getNamedAttr("workspace", integer(hasWorkspace)),
   };
 }
 
@@ -194,25 +195,27 @@ struct LowerStart : public OpConversionPattern<StartOp> {
   LogicalResult
   matchAndRewrite(StartOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
-    if (!getHostFunction(op))
+    FunctionOpInterface function = getHostFunction(op);
+    if (!function)
       return rewriter.notifyMatchFailure(op, "no function of the host module");
     CustomCallBuilder call(
         rewriter,
-        getNamedLoc(kStartTarget, describeTransfer(op, getHostFunction(op)),
-                    op.getLoc()));
+        getNamedLoc(kStartTarget, describeTransfer(op, function), op.getLoc()));
     call.addOperands(adaptor.getInputs());
     call.addResults(op.getOutputs().getTypes());
     SmallVector<int64_t> inPlace;
-    for (auto [input, output] : getInPlace(op)) {
+    for (auto [input, output] : getInPlace(op, function)) {
       call.addAlias(output, input);
       inPlace.append({input, output});
     }
-    if (RankedTensorType workspace = getWorkspace(op))
+    RankedTensorType workspace = getWorkspace(op, function);
+    if (workspace)
       call.addResults(TypeRange(workspace));
     size_t firstTie = call.getNumResults();
     call.passOn(adaptor.getTies());
     SmallVector<NamedAttribute> config =
-        getConfig(rewriter, bundle, op, op.getInputs().size());
+        getConfig(rewriter, bundle, op, op.getInputs().size(),
+                  /*hasWorkspace=*/workspace != nullptr);
     config.push_back(rewriter.getNamedAttr(
         "deferrable", rewriter.getBoolAttr(op.getDeferrable())));
     if (!inPlace.empty())
@@ -251,16 +254,18 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     transfer.consume_front(" ");
     CustomCallBuilder call(rewriter,
                            getNamedLoc(kWaitTarget, transfer, op.getLoc()));
+    FunctionOpInterface function = getHostFunction(start);
     // Inputs that the start has overwritten are outputs now.
     llvm::SmallDenseSet<unsigned> overwritten;
-    for (auto [input, output] : getInPlace(start))
+    for (auto [input, output] : getInPlace(start, function))
       overwritten.insert(input);
     for (auto [index, input] : llvm::enumerate(adaptor.getInputs()))
       if (!overwritten.contains(index))
         call.addOperands(input);
     size_t numInputs = start.getInputs().size() - overwritten.size();
     call.passOn(adaptor.getStarted());
-    if (getWorkspace(start))
+    bool hasWorkspace = getWorkspace(start, function) != nullptr;
+    if (hasWorkspace)
       call.addOperands(started->getResult(start.getOutputs().size()));
     call.passOn(adaptor.getTies());
     // XLA would drop a wait without readers, while its start may stay because
@@ -268,7 +273,8 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     bool isRead = llvm::any_of(op.getOutputs(),
                                [](Value value) { return !value.use_empty(); });
     Operation *created =
-        call.create(kWaitTarget, getConfig(rewriter, bundle, start, numInputs),
+        call.create(kWaitTarget,
+                    getConfig(rewriter, bundle, start, numInputs, hasWorkspace),
                     /*hasSideEffect=*/!isRead);
     created->setDiscardableAttrs(op->getDiscardableAttrDictionary());
     rewriter.replaceOp(op, created);
