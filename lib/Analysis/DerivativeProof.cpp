@@ -170,14 +170,18 @@ bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
 // Directions
 //===----------------------------------------------------------------------===//
 
-int GradientProver::Search::getSign(Node factor) const {
+int GradientProver::Search::getSign(Node factor) {
   Node node = strip(factor);
+  auto known = knownSigns.find(node);
+  return known != knownSigns.end() ? known->second
+                                   : knownSigns[node] = findSign(node);
+}
+
+int GradientProver::Search::findSign(Node node) {
   Operation *op = graph.getOp(node);
-  if (!op) {
-    // A rate.
-    Value value = graph.getValue(node);
-    return isDifferentiable(value.getType()) && getCount(value.getType()) == 1;
-  }
+  // A rate.
+  if (!op)
+    return graph.isDifferentiable(node) && graph.getCount(node) == 1;
   if (auto data = op->getAttrOfType<DenseElementsAttr>("value");
       isNamed(op, guest::kConstant) && data && data.isSplat() &&
       isa<FloatType>(data.getElementType())) {
@@ -195,7 +199,7 @@ int GradientProver::Search::getSign(Node factor) const {
   return isNeverNegative(node);
 }
 
-int GradientProver::Search::getDirection(Node target, const Edge &edge) const {
+int GradientProver::Search::getDirection(Node target, const Edge &edge) {
   Operation *op = graph.getOp(target);
   if (!edge.isMoved)
     return 0;

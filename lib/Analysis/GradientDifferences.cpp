@@ -90,13 +90,12 @@ private:
   };
 
   bool isMoved(const Edge &edge, Node target) const {
-    return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
+    return edge.isMoved && graph.isDifferentiable(target);
   }
 
   bool isInput(Node leaf) const {
-    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
-    return input && isDifferentiable(input.getType()) &&
-           getCount(input.getType()) != 1;
+    return isa<BlockArgument>(graph.getValue(leaf)) &&
+           graph.isDifferentiable(leaf) && graph.getCount(leaf) != 1;
   }
 
   /// Finds the inputs whose elements each value holds, other than through sums.
@@ -231,18 +230,18 @@ private:
       return;
     signs = getSigns(known);
     findHarmless();
-    signs = getSigns(known);
+    if (!harmless.empty())
+      signs = getSigns(known);
   }
 
   /// The parts that the edge to `target` passes on, by those of all nodes.
   char pass(Node target, const Edge &edge, ArrayRef<char> found) const {
     char signs = found[edge.node];
-    Operation *op = graph.getOp(target);
     if (!signs || !edge.isMoved || !edge.isDifferentiable)
       return 0;
+    Operation *op = graph.getOp(target);
     if (!op || edge.operand < 0)
       return signs;
-    SmallVector<Node> operands = graph.getOperands(target);
     auto getTimes = [&](Node factor) {
       return factor >= 0 && search.getSign(factor) < 0 ? flip(signs) : signs;
     };
@@ -251,14 +250,14 @@ private:
     if (isNamed(op, guest::kSubtract))
       return edge.operand == 1 ? flip(signs) : signs;
     if (isNamed(op, guest::kMultiply)) {
-      Node factor = operands[1 - edge.operand];
+      Node factor = graph.getOperand(target, 1 - edge.operand);
       char other = factor < 0 ? 0 : found[factor];
       return other ? getProduct(signs, other) : getTimes(factor);
     }
     if (isNamed(op, guest::kAbs))
       return kSquareUp;
     if (isNamed(op, guest::kDivide))
-      return edge.operand == 0 ? getTimes(operands[1]) : 0;
+      return edge.operand == 0 ? getTimes(graph.getOperand(target, 1)) : 0;
     return keepsOrder(op) || op->getName().stripDialect() == "sqrt" ? signs : 0;
   }
 
@@ -397,7 +396,7 @@ private:
     return true;
   }
 
-  const Search &search;
+  Search &search;
   const ValueGraph &graph;
   NumberSets &sets;
   /// The number of each sum, by the node of its result, and their operands.

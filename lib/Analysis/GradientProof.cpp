@@ -129,7 +129,7 @@ bool GradientProver::Search::isCertain(const Use &use, Node contracted) const {
 
 const GradientProver::Search::Use *
 GradientProver::Search::findReduced(Node source) {
-  int64_t count = getCount(graph.getValue(source).getType());
+  int64_t count = graph.getCount(source);
   const Use *found = nullptr;
   if (firstUse >= 0)
     visitAncestors(source, firstUse, [&](Node node) {
@@ -177,9 +177,11 @@ bool GradientProver::Search::isNumber(Node node) const {
   if (!op)
     return false;
   auto data = op->getAttrOfType<DenseElementsAttr>("value");
-  return (data && data.isSplat()) ||
-         (isNamed(op, guest::kBroadcastInDim) &&
-          getCount(op->getOperand(0).getType()) == 1);
+  if (data && data.isSplat())
+    return true;
+  Node operand =
+      isNamed(op, guest::kBroadcastInDim) ? graph.getOperand(node, 0) : -1;
+  return operand >= 0 && graph.getCount(operand) == 1;
 }
 
 Node GradientProver::Search::stripScales(Node node) const {

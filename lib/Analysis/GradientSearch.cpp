@@ -19,10 +19,6 @@ using namespace zpp;
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
 
-bool zpp::isDifferentiable(Type type) {
-  return isa<FloatType, ComplexType>(getElementTypeOrSelf(type));
-}
-
 bool zpp::keepsOrder(Operation *op) {
   static const llvm::StringSet<> names = {"maximum", "minimum", "tanh"};
   return isNamed(op, guest::kAdd) || isNamed(op, guest::kClamp) ||
@@ -31,11 +27,6 @@ bool zpp::keepsOrder(Operation *op) {
          isNamed(op, guest::kDynamicUpdateSlice) ||
          isNamed(op, guest::kSdyShardingConstraint) || getGuestCollective(op) ||
          names.contains(op->getName().stripDialect());
-}
-
-int64_t zpp::getCount(Type type) {
-  auto shaped = dyn_cast<ShapedType>(type);
-  return shaped && shaped.hasStaticShape() ? shaped.getNumElements() : -1;
 }
 
 bool zpp::isProduct(Operation *op) {
@@ -72,7 +63,7 @@ void GradientProver::Search::findLeaves() {
     leavesOf[leaf] = sets.getSingle(leaf);
     Value value = graph.getValue(leaf);
     auto type = dyn_cast<RankedTensorType>(value.getType());
-    if (isa<BlockArgument>(value) && type && isDifferentiable(type) &&
+    if (isa<BlockArgument>(value) && type && graph.isDifferentiable(leaf) &&
         type.getRank() > 0)
       weightLeaves = sets.unite(weightLeaves, leavesOf[leaf]);
   }
@@ -88,7 +79,7 @@ std::vector<char> GradientProver::Search::findContracted() {
   std::vector<char> found(graph.size());
   auto passes = [&](const Edge &edge, Node target) {
     Operation *op = graph.getOp(target);
-    return edge.isMoved && isDifferentiable(graph.getValue(target).getType()) &&
+    return edge.isMoved && graph.isDifferentiable(target) &&
            !(op && getGuestCollective(op));
   };
   // With another weight: norms and regularizers contract a weight with itself.
@@ -123,14 +114,14 @@ void GradientProver::Search::findWeights(
   isHeld.assign(graph.size(), false);
   for (Node leaf : graph.getLeaves()) {
     auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
-    hasData[leaf] = !input || !isDifferentiable(input.getType()) ||
-                    isData(input) || (isContracted[leaf] && mayBeData(input));
-    if (input && hasData[leaf] && getCount(input.getType()) > 1) {
+    hasData[leaf] = !input || !graph.isDifferentiable(leaf) || isData(input) ||
+                    (isContracted[leaf] && mayBeData(input));
+    if (input && hasData[leaf] && graph.getCount(leaf) > 1) {
       batchLeaves = sets.unite(batchLeaves, leavesOf[leaf]);
-      if (!isDifferentiable(input.getType()))
+      if (!graph.isDifferentiable(leaf))
         integerLeaves = sets.unite(integerLeaves, leavesOf[leaf]);
     }
-    isHeld[leaf] = !hasData[leaf] && getCount(input.getType()) != 1;
+    isHeld[leaf] = !hasData[leaf] && graph.getCount(leaf) != 1;
   }
   // Sums over devices are the same everywhere.
   graph.markForward(hasData, [&](const Edge &, Node target) {
@@ -138,26 +129,24 @@ void GradientProver::Search::findWeights(
     std::optional<CollectiveKind> kind =
         op ? getGuestCollective(op) : std::nullopt;
     return kind != CollectiveKind::AllReduce &&
-           kind != CollectiveKind::ReduceScatter &&
-           getCount(graph.getValue(target).getType()) != 1;
+           kind != CollectiveKind::ReduceScatter && graph.getCount(target) != 1;
   });
   graph.markForward(isHeld, [&](const Edge &edge, Node target) {
     Operation *op = graph.getOp(target);
-    return isDifferentiable(graph.getValue(target).getType()) &&
+    return graph.isDifferentiable(target) &&
            (edge.isMoved || (op && isNamed(op, guest::kBroadcastInDim)));
   });
   isWeight.assign(graph.size(), false);
   holdsProduct.assign(graph.size(), false);
   for (Node node = 0; node < graph.size(); ++node) {
-    isWeight[node] = isDifferentiable(graph.getValue(node).getType()) &&
-                     !hasData[node] &&
+    isWeight[node] = graph.isDifferentiable(node) && !hasData[node] &&
                      sets.haveCommon(leavesOf[node], weightLeaves);
     Operation *op = graph.getOp(node);
     holdsProduct[node] =
         op && !isWeight[node] && (isProduct(op) || isScatter(op));
   }
   graph.markForward(holdsProduct, [&](const Edge &edge, Node target) {
-    return edge.isMoved && isDifferentiable(graph.getValue(target).getType());
+    return edge.isMoved && graph.isDifferentiable(target);
   });
 }
 
@@ -170,10 +159,9 @@ void GradientProver::Search::findUses() {
     while (Operation *op = graph.getOp(stored)) {
       if (!isNamed(op, guest::kBroadcastInDim) && !movesData(op))
         break;
-      Node operand = graph.getOperands(stored).front();
+      Node operand = graph.getOperand(stored, 0);
       if (operand < 0 || (!isNamed(op, guest::kBroadcastInDim) &&
-                          getCount(graph.getValue(operand).getType()) !=
-                              getCount(graph.getValue(stored).getType())))
+                          graph.getCount(operand) != graph.getCount(stored)))
         break;
       stored = operand;
     }
@@ -182,18 +170,19 @@ void GradientProver::Search::findUses() {
       Set &ofLeaves = contractions[leavesOf[other]];
       ofLeaves = sets.unite(ofLeaves, sets.getSingle(result));
     }
-    uses.push_back(
-        {result, weight, other, getCount(graph.getValue(stored).getType())});
+    uses.push_back({result, weight, other, graph.getCount(stored)});
     if (firstUse < 0)
       firstUse = result;
   };
   for (Node node = 0; node < graph.size(); ++node) {
     Operation *op = graph.getOp(node);
-    if (!op || !isDifferentiable(graph.getValue(node).getType()))
-      continue;
     auto canBeWeight = [&](Node weight) {
       return weight >= 0 && (isWeight[weight] || isHeld[weight]);
     };
+    if (!op || !graph.isDifferentiable(node) ||
+        llvm::none_of(graph.getSources(node),
+                      [&](const Edge &edge) { return canBeWeight(edge.node); }))
+      continue;
     if (isLookup(op)) {
       SmallVector<Node> operands = graph.getOperands(node);
       if (canBeWeight(operands[0]))
@@ -203,8 +192,8 @@ void GradientProver::Search::findUses() {
       for (int index : {0, 1})
         if (canBeWeight(operands[index]))
           add(node, operands[index], operands[1 - index]);
-    } else if (isElementwise(op) && op->getNumOperands() == 2 &&
-               !isWeight[node]) {
+    } else if (!isWeight[node] && op->getNumOperands() == 2 &&
+               isElementwise(op)) {
       SmallVector<Node> operands = graph.getOperands(node);
       for (int index : {0, 1})
         if (operands[index] >= 0 && isWeight[operands[index]])
@@ -363,9 +352,8 @@ bool GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
     path.push_back(node);
     bool isMixed = false;
     for (const Edge &edge : graph.getSources(node)) {
-      Type type = graph.getValue(edge.node).getType();
       // A single number scales or fills all elements alike.
-      if (!isDifferentiable(type) || getCount(type) == 1)
+      if (!graph.isDifferentiable(edge.node) || graph.getCount(edge.node) == 1)
         continue;
       if (!edge.isMoved)
         isMixed = true;

@@ -34,12 +34,6 @@ bool isScatter(mlir::Operation *op);
 /// sums, bounds, choices, moves and `tanh`.
 bool keepsOrder(mlir::Operation *op);
 
-/// The number of elements, or -1 if it is not known.
-int64_t getCount(mlir::Type type);
-
-/// True for a number with a derivative, or a tensor of such.
-bool isDifferentiable(mlir::Type type);
-
 class GradientProver::Search {
 public:
   using Node = ValueGraph::Node;
@@ -195,9 +189,10 @@ private:
   std::vector<Directions> findDirections();
   /// 1 if elements of `target` grow with those of the source of `edge`, -1 if
   /// they shrink with them; 0 if neither is known.
-  int getDirection(Node target, const Edge &edge) const;
+  int getDirection(Node target, const Edge &edge);
   /// The sign of a factor that is a constant or a rate, or 0.
-  int getSign(Node factor) const;
+  int getSign(Node factor);
+  int findSign(Node factor);
 
   const Use *findReduced(Node source);
   /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
@@ -221,6 +216,8 @@ private:
   /// The findings of findDescents(), and the leaves that the step returns as
   /// they came, once they have been asked for.
   std::optional<Set> descents, asTheyCame;
+  /// The signs of factors that have been asked for.
+  llvm::DenseMap<Node, int> knownSigns;
   /// Values that depend on data; those made of weights without any; those that
   /// hold elements of a weight, also where a device has moved it by itself.
   std::vector<char> hasData, isWeight, isHeld;

@@ -120,6 +120,9 @@ StepFlow::StepFlow(ModuleOp module,
   using Kind = Graph::Kind;
   Graph::Summaries summaries;
   graph = std::make_unique<Graph>(summaries);
+  size_t ops = 0;
+  module.walk([&](Operation *) { ++ops; });
+  graph->reserve(ops);
   for (auto function : module.getOps<func::FuncOp>()) {
     // Private functions are included where they are called.
     if (function.isExternal() || !function.isPublic() ||

@@ -61,20 +61,20 @@ void StepFlow::Graph::addOp(Operation *op) {
   }
   // Zero ops move what they quantize and exchange.
   bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
-  for (OpOperand &operand : op->getOpOperands()) {
-    if (isPosition(operand))
+  ElementFlow flow(op);
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    if (flow.isPosition(index))
       continue;
-    // A barrier orders its operands but does not mix them.
-    if (isBarrier(op)) {
-      addEdge(operand.get(), op->getResult(operand.getOperandNumber()),
-              Kind::Moved);
+    if (flow.isBarrier()) {
+      addEdge(operand, op->getResult(index), Kind::Moved);
       continue;
     }
     for (OpResult result : op->getResults())
-      addEdge(operand.get(), result,
-              !isZero && !movesElements(operand, result) ? Kind::Computed
-              : isDivisor(operand)                       ? Kind::Divided
-                                                         : Kind::Moved);
+      addEdge(operand, result,
+              !isZero && !flow.movesElements(index, result.getResultNumber())
+                  ? Kind::Computed
+              : flow.isDivisor(index) ? Kind::Divided
+                                      : Kind::Moved);
   }
 }
 

@@ -32,6 +32,12 @@ public:
 
   explicit Graph(Summaries &summaries) : summaries(summaries) {}
 
+  /// Has room for `values`.
+  void reserve(size_t values) {
+    numbers.reserve(values);
+    this->values.reserve(values);
+  }
+
   void addBlock(mlir::Block &block) {
     for (mlir::Value argument : block.getArguments())
       (void)getNumber(argument);

@@ -20,27 +20,32 @@
 using namespace mlir;
 using namespace zpp;
 
-AutodiffName zpp::readAutodiffName(Location loc) {
-  AutodiffName found = AutodiffName::None;
-  loc->walk([&](Location nested) {
-    auto name = dyn_cast<NameLoc>(nested);
-    if (!name)
-      return WalkResult::advance();
-    StringRef text = name.getName().getValue();
-    if (text.contains("rematted_computation")) {
-      found = AutodiffName::Recomputed;
-      return WalkResult::interrupt();
-    }
-    if (text.contains("transpose("))
-      found = AutodiffName::Transposed;
-    return WalkResult::advance();
-  });
-  return found;
+AutodiffName AutodiffNames::read(StringAttr name) {
+  auto [it, isNew] = known.try_emplace(name, AutodiffName::None);
+  if (!isNew)
+    return it->second;
+  StringRef text = name.getValue();
+  if (text.contains("rematted_computation"))
+    it->second = AutodiffName::Recomputed;
+  else if (text.contains("transpose("))
+    it->second = AutodiffName::Transposed;
+  return it->second;
 }
 
-static bool isFloat(Type type) {
-  Type element = getElementTypeOrSelf(type);
-  return isa<FloatType, ComplexType>(element);
+AutodiffName AutodiffNames::read(LocationAttr loc) {
+  if (auto it = known.find(loc); it != known.end())
+    return it->second;
+  AutodiffName found = AutodiffName::None;
+  if (auto name = dyn_cast<NameLoc>(loc))
+    found = read(name.getName());
+  loc.walkImmediateSubElements(
+      [&](Attribute part) {
+        if (auto nested = dyn_cast<LocationAttr>(part))
+          found = std::max(found, read(nested));
+      },
+      [](Type) {});
+  known[loc] = found;
+  return found;
 }
 
 /// True for ops whose derivative is zero wherever it exists.
@@ -53,28 +58,43 @@ static bool isStep(Operation *op) {
 
 ValueGraph::Node ValueGraph::add(Value value, bool isTransposed, Scope &scope) {
   Node node = size();
-  nodes.push_back({value, {}, isTransposed});
+  auto [isDifferentiable, count] = getFacts(value.getType());
+  nodes.push_back({value,
+                   value.getDefiningOp(),
+                   count,
+                   {},
+                   isDifferentiable,
+                   isTransposed});
   scope[value] = node;
   first.try_emplace(value, node);
   return node;
 }
 
+ValueGraph::TypeFacts ValueGraph::getFacts(Type type) {
+  auto [it, isNew] = facts.try_emplace(type);
+  if (isNew) {
+    auto shaped = dyn_cast<ShapedType>(type);
+    it->second = {isa<FloatType, ComplexType>(getElementTypeOrSelf(type)),
+                  shaped && shaped.hasStaticShape() ? shaped.getNumElements()
+                                                    : -1};
+  }
+  return it->second;
+}
+
 void ValueGraph::connect(Node source, Node target, int64_t operand,
-                         bool isMoved, bool isCarried) {
-  Value from = nodes[source].value, to = nodes[target].value;
-  Operation *op = to.getDefiningOp();
-  bool isDifferentiable = isFloat(from.getType()) && isFloat(to.getType()) &&
-                          !(operand >= 0 && op && isStep(op));
+                         bool isMoved, bool passesDerivative, bool isCarried) {
   hasCarried |= isCarried;
-  nodes[target].in.push_back(
-      {source, operand, isMoved, isCarried, isDifferentiable});
+  nodes[target].in.push_back({source, operand, isMoved, isCarried,
+                              passesDerivative && isDifferentiable(source) &&
+                                  isDifferentiable(target)});
 }
 
 void ValueGraph::pass(Value source, Value target, Scope &scope,
                       bool isCarried) {
   auto from = scope.find(source), to = scope.find(target);
   if (from != scope.end() && to != scope.end())
-    connect(from->second, to->second, -1, /*isMoved=*/true, isCarried);
+    connect(from->second, to->second, -1, /*isMoved=*/true,
+            /*passesDerivative=*/true, isCarried);
 }
 
 void ValueGraph::addLoop(Operation *op, Scope &scope, bool isTransposed) {
@@ -150,7 +170,7 @@ bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
 void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
   if (isHostModule(op))
     return;
-  switch (readAutodiffName(op->getLoc())) {
+  switch (names.read(op->getLoc())) {
   case AutodiffName::Transposed:
     isTransposed = hasNames = true;
     break;
@@ -168,38 +188,39 @@ void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
   if (std::optional<BranchesView> branches = BranchesView::get(op))
     return addBranches(op, *branches, scope, isTransposed);
   bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
+  bool passesDerivative = !isStep(op);
+  ElementFlow flow(op);
   for (OpResult result : op->getResults()) {
     Node node = add(result, isTransposed, scope);
     if (op->getNumOperands() == 0 && !isKnownSource(op))
       leaves.push_back(node);
-    for (OpOperand &operand : op->getOpOperands()) {
-      auto source = scope.find(operand.get());
-      if (source == scope.end() || isPosition(operand))
+    for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+      auto source = scope.find(operand);
+      if (source == scope.end() || flow.isPosition(index) ||
+          (flow.isBarrier() && index != result.getResultNumber()))
         continue;
-      if (isBarrier(op) &&
-          operand.getOperandNumber() != result.getResultNumber())
-        continue;
-      connect(source->second, node, operand.getOperandNumber(),
-              isZero || movesElements(operand, result));
+      connect(source->second, node, index,
+              isZero || flow.movesElements(index, result.getResultNumber()),
+              passesDerivative);
     }
   }
 }
 
-/// The values above which calls are not expanded: many times as many as a step
-/// has that is written out, and no fewer than a large model's step has.
-static int64_t getLargestSize(ModuleOp module) {
+ValueGraph::ValueGraph(ModuleOp module) {
+  // Calls are expanded up to many times as many values as a step has that is
+  // written out, and no fewer than a large model's step has.
   constexpr int64_t kFactor = 8, kSmallest = 1 << 18;
   int64_t ops = 0;
   module.walk([&](Operation *) { ++ops; });
-  return std::max(kFactor * ops, kSmallest);
-}
-
-ValueGraph::ValueGraph(ModuleOp module) : largestSize(getLargestSize(module)) {
+  largestSize = std::max(kFactor * ops, kSmallest);
+  nodes.reserve(ops);
+  first.reserve(ops);
   for (auto function : module.getOps<func::FuncOp>()) {
     if (function.isExternal() || !function.isPublic() ||
         !function.getBody().hasOneBlock())
       continue;
     Scope scope;
+    scope.reserve(ops);
     Block &body = function.getBody().front();
     for (BlockArgument argument : body.getArguments())
       leaves.push_back(add(argument, /*isTransposed=*/false, scope));
@@ -243,6 +264,14 @@ SmallVector<ValueGraph::Node> ValueGraph::getOperands(Node node) const {
         edge.operand < static_cast<int64_t>(operands.size()))
       operands[edge.operand] = edge.node;
   return operands;
+}
+
+ValueGraph::Node ValueGraph::getOperand(Node node, int64_t operand) const {
+  // The last one counts, as in getOperands().
+  for (const Edge &edge : llvm::reverse(nodes[node].in))
+    if (edge.operand == operand)
+      return edge.node;
+  return -1;
 }
 
 std::optional<ValueGraph::Node> ValueGraph::find(Value value) const {

@@ -27,6 +27,25 @@ namespace zpp {
 
 class BranchesView;
 
+/// The part of autodiff that made an op, by the name in its location. Where a
+/// location has several names, the last of these counts.
+enum class AutodiffName { None, Transposed, Recomputed };
+
+/// Reads names. Ops share most of what their locations are made of, so each
+/// part is read once.
+class AutodiffNames {
+public:
+  /// JAX writes `transpose(jvp(...))` where it transposes, and
+  /// `rematted_computation` where it computes a forward value again.
+  AutodiffName read(mlir::LocationAttr loc);
+
+private:
+  AutodiffName read(mlir::StringAttr name);
+
+  /// The locations, and names in them, that have been read.
+  llvm::DenseMap<mlir::Attribute, AutodiffName> known;
+};
+
 class ValueGraph {
 public:
   using Node = int64_t;
@@ -50,9 +69,13 @@ public:
   Node size() const { return static_cast<Node>(nodes.size()); }
   mlir::Value getValue(Node node) const { return nodes[node].value; }
   /// The op that defines the value, or null for arguments.
-  mlir::Operation *getOp(Node node) const {
-    return nodes[node].value.getDefiningOp();
+  mlir::Operation *getOp(Node node) const { return nodes[node].op; }
+  /// True for a number with a derivative, or a tensor of such.
+  bool isDifferentiable(Node node) const {
+    return nodes[node].isDifferentiable;
   }
+  /// The number of elements, or -1 if it is not known.
+  int64_t getCount(Node node) const { return nodes[node].count; }
   /// True if autodiff's transposition made the op, by the names in locations:
   /// its own, or that of a loop or a call around it.
   bool isTransposed(Node node) const { return nodes[node].isTransposed; }
@@ -63,6 +86,8 @@ public:
   /// The operands of the op that defines `node`, or -1 for those that only
   /// choose a position.
   llvm::SmallVector<Node> getOperands(Node node) const;
+  /// One of them.
+  Node getOperand(Node node, int64_t operand) const;
   /// The first node of `value`, or nullopt.
   std::optional<Node> find(mlir::Value value) const;
 
@@ -88,10 +113,17 @@ public:
       llvm::function_ref<bool(const Edge &, Node target)> follows) const;
 
 private:
+  /// The facts about a value that follow from its type, which many share.
+  struct TypeFacts {
+    bool isDifferentiable;
+    int64_t count;
+  };
   struct NodeData {
     mlir::Value value;
+    mlir::Operation *op;
+    int64_t count;
     llvm::SmallVector<Edge, 2> in;
-    bool isTransposed = false;
+    bool isDifferentiable, isTransposed;
   };
   /// The nodes of values in one call of their function.
   using Scope = llvm::DenseMap<mlir::Value, Node>;
@@ -104,25 +136,22 @@ private:
                    Scope &scope, bool isTransposed);
   bool addCall(mlir::func::CallOp call, Scope &scope, bool isTransposed);
   void connect(Node source, Node target, int64_t operand, bool isMoved,
-               bool isCarried = false);
+               bool passesDerivative = true, bool isCarried = false);
   void pass(mlir::Value source, mlir::Value target, Scope &scope,
             bool isCarried = false);
 
+  TypeFacts getFacts(mlir::Type type);
+
   std::vector<NodeData> nodes;
+  llvm::DenseMap<mlir::Type, TypeFacts> facts;
+  AutodiffNames names;
   llvm::DenseMap<mlir::Value, Node> first;
   llvm::SmallVector<Node> leaves, returned;
   llvm::SmallVector<mlir::Operation *> callees;
   /// As many values or more end the expansion of calls.
-  Node largestSize;
+  Node largestSize = 0;
   bool hasNames = false, hasCarried = false;
 };
-
-/// The part of autodiff that made an op, by the name in its location.
-enum class AutodiffName { None, Transposed, Recomputed };
-
-/// JAX writes `transpose(jvp(...))` where it transposes, and
-/// `rematted_computation` where it computes a forward value again.
-AutodiffName readAutodiffName(mlir::Location loc);
 
 } // namespace zpp
 

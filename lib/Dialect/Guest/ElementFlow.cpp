@@ -12,6 +12,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -20,32 +21,6 @@ using namespace zpp;
 static bool isPredicate(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   return shaped && shaped.getElementType().isInteger(1);
-}
-
-/// True for ops that mix elements of their operands even if the shapes agree.
-static bool mixesElements(Operation *op) {
-  static const llvm::StringSet<> names = {"batch_norm_grad",
-                                          "batch_norm_inference",
-                                          "batch_norm_training",
-                                          "cholesky",
-                                          "convolution",
-                                          "dot",
-                                          "dot_general",
-                                          "dynamic_conv",
-                                          "dynamic_gather",
-                                          "einsum",
-                                          "fft",
-                                          "gather",
-                                          "reduce_window",
-                                          "rng",
-                                          "rng_bit_generator",
-                                          "select_and_scatter",
-                                          "sort",
-                                          "torch_index_select",
-                                          "triangular_solve",
-                                          "unary_einsum"};
-  return names.contains(op->getName().stripDialect()) ||
-         op->getName().getDialectNamespace() == "linalg";
 }
 
 /// True if a `stablehlo.scatter` stores its updates unchanged.
@@ -64,43 +39,106 @@ static bool isAssignment(Operation *scatter) {
 
 /// True if `a` and `b` have the same number of elements.
 static bool haveSameSize(Type a, Type b) {
+  // Nearly all types of a step are these, and asking an interface takes long.
+  if (auto from = dyn_cast<RankedTensorType>(a),
+      to = dyn_cast<RankedTensorType>(b);
+      from && to && from.getShape() == to.getShape())
+    return from.hasStaticShape();
   auto from = dyn_cast<ShapedType>(a), to = dyn_cast<ShapedType>(b);
   return from && to && from.hasStaticShape() && to.hasStaticShape() &&
          from.getNumElements() == to.getNumElements();
 }
 
-bool zpp::movesElements(OpOperand &operand, OpResult result) {
-  Operation *op = operand.getOwner();
-  StringRef name = op->getName().stripDialect();
-  unsigned index = operand.getOperandNumber();
-  if (isBarrier(op))
-    return index == result.getResultNumber();
-  if (getGuestCollective(op))
-    return index == result.getResultNumber() || op->getNumResults() == 1;
-  if (name == "dynamic_update_slice")
-    return index < 2;
-  if (name == "scatter") {
+ElementFlow::Form ElementFlow::recognize() {
+  // Ops that mix elements of their operands even if the shapes agree, and those
+  // with a rule of their own.
+  static const llvm::StringMap<Form> forms = {
+      {"all_gather", Form::Collective},
+      {"all_reduce", Form::Collective},
+      {"all_to_all", Form::Collective},
+      {"batch_norm_grad", Form::Mix},
+      {"batch_norm_inference", Form::Mix},
+      {"batch_norm_training", Form::Mix},
+      {"cholesky", Form::Mix},
+      {"collective_broadcast", Form::Collective},
+      {"collective_permute", Form::Collective},
+      {"convolution", Form::Mix},
+      {"dot", Form::Mix},
+      {"dot_general", Form::Mix},
+      {"dynamic_conv", Form::Mix},
+      {"dynamic_gather", Form::Mix},
+      {"dynamic_update_slice", Form::UpdateSlice},
+      {"einsum", Form::Mix},
+      {"fft", Form::Mix},
+      {"gather", Form::Mix},
+      {"optimization_barrier", Form::Barrier},
+      {"reduce_scatter", Form::Collective},
+      {"reduce_window", Form::Mix},
+      {"rng", Form::Mix},
+      {"rng_bit_generator", Form::Mix},
+      {"scatter", Form::Scatter},
+      {"select_and_scatter", Form::Mix},
+      {"sort", Form::Mix},
+      {"torch_index_select", Form::Mix},
+      {"triangular_solve", Form::Mix},
+      {"unary_einsum", Form::Mix},
+  };
+  auto [dialect, name] = op->getName().getStringRef().split('.');
+  auto known = forms.find(name);
+  Form found = known == forms.end() ? Form::Other : known->second;
+  // Names in other dialects may mean something else.
+  if ((found == Form::Barrier && !zpp::isBarrier(op)) ||
+      (found == Form::Collective && !getGuestCollective(op)))
+    found = Form::Other;
+  if (found == Form::Other && movesData(op))
+    found = name == "concatenate" ? Form::Join : Form::Move;
+  if (found == Form::Other && dialect == "linalg")
+    found = Form::Mix;
+  firstPosition = found == Form::UpdateSlice ? 2
+                  : name == "dynamic_slice"  ? 1
+                                             : op->getNumOperands();
+  return found;
+}
+
+ElementFlow::ElementFlow(Operation *op) : op(op), form(recognize()) {}
+
+bool ElementFlow::movesElements(unsigned operand, unsigned result) const {
+  switch (form) {
+  case Form::Barrier:
+    return operand == result;
+  case Form::Collective:
+    return operand == result || op->getNumResults() == 1;
+  case Form::UpdateSlice:
+    return operand < 2;
+  case Form::Scatter: {
     // The operands are inputs, indices and updates. Updates that are added up
     // are mixed.
     unsigned count = op->getNumResults();
-    if (index < count)
-      return index == result.getResultNumber();
-    return index == count + 1 + result.getResultNumber() && isAssignment(op);
+    if (operand < count)
+      return operand == result;
+    return operand == count + 1 + result && isAssignment(op);
   }
-  if (movesData(op))
-    return index == 0 || name == "concatenate";
-  if (isPredicate(operand.get().getType()) || mixesElements(op))
+  case Form::Move:
+    return operand == 0;
+  case Form::Join:
+    return true;
+  case Form::Mix:
     return false;
-  // Assume that all other ops that keep the shape are elementwise, since
-  // unknown ops must not hide that state is rounded.
-  return haveSameSize(operand.get().getType(), result.getType());
+  case Form::Other:
+    // Assume that all other ops that keep the shape are elementwise, since
+    // unknown ops must not hide that state is rounded.
+    Type from = op->getOperand(operand).getType();
+    return haveSameSize(from, op->getResult(result).getType()) &&
+           !isPredicate(from);
+  }
+  llvm_unreachable("unknown form");
 }
 
-bool zpp::isDivisor(OpOperand &operand) {
-  Operation *op = operand.getOwner();
-  unsigned index = operand.getOperandNumber();
-  return (isNamed(op, guest::kDivide) && index == 1) ||
-         (isNamed(op, "stablehlo.power") && index == 0) ||
+bool ElementFlow::isDivisor(unsigned operand) const {
+  if (form != Form::Other)
+    return false;
+  return (operand == 1 && isNamed(op, guest::kDivide)) ||
+         (operand == 0 && isNamed(op, "stablehlo.power")) ||
          isNamed(op, "stablehlo.rsqrt") || isNamed(op, "stablehlo.log");
 }
 
@@ -167,13 +205,6 @@ std::optional<SmallVector<unsigned>> zpp::getSignOperands(Operation *op) {
       count == (isScatter ? 3 : 2))
     return Numbers{0, count - 1};
   return std::nullopt;
-}
-
-bool zpp::isPosition(OpOperand &operand) {
-  StringRef name = operand.getOwner()->getName().stripDialect();
-  unsigned index = operand.getOperandNumber();
-  return (name == "dynamic_slice" && index >= 1) ||
-         (name == "dynamic_update_slice" && index >= 2);
 }
 
 bool zpp::isKnownSource(Operation *op) {

@@ -21,10 +21,6 @@ using namespace zpp;
 // Names and attributes
 //===----------------------------------------------------------------------===//
 
-bool zpp::isNamed(Operation *op, StringRef name) {
-  return op->getName().getStringRef() == name;
-}
-
 std::string zpp::printAttribute(Attribute attr) {
   std::string text;
   llvm::raw_string_ostream(text) << attr;

@@ -29,7 +29,9 @@ namespace zpp {
 //===----------------------------------------------------------------------===//
 
 /// True if the name of `op` is `name`. Ops of guest dialects have no C++ class.
-bool isNamed(mlir::Operation *op, llvm::StringRef name);
+inline bool isNamed(mlir::Operation *op, llvm::StringRef name) {
+  return op->getName().getStringRef() == name;
+}
 
 /// The text of an attribute, which may belong to a guest dialect.
 std::string printAttribute(mlir::Attribute attr);
