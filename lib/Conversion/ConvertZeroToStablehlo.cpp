@@ -43,6 +43,13 @@ static bool isTensorOp(Operation *op) {
       op);
 }
 
+/// True for the ops that become StableHLO.
+static bool isConverted(Operation *op) {
+  return isa_and_present<ZeroDialect>(op->getDialect()) ||
+         (isa_and_present<tensor::TensorDialect>(op->getDialect()) &&
+          isTensorOp(op));
+}
+
 /// The op that puts the chunks of `op` in order, if the two still are the
 /// gather that was imported. Null otherwise.
 static UnpackSlicesOp getPlainOrder(Operation *op) {
@@ -386,30 +393,29 @@ public:
   }
 
   void runOnOperation() override {
-    // Check everything, and emit all errors, before changing anything.
+    // Check everything, and emit all errors, before changing anything. Host
+    // code is not converted.
     bool isConvertible = true;
+    SmallVector<Operation *> ops;
     walkStep(getOperation(), [&](Operation *op) {
       isConvertible &= succeeded(verifyConvertible(op));
+      if (isConverted(op))
+        ops.push_back(op);
       return WalkResult::advance();
     });
     if (!isConvertible)
       return signalPassFailure();
 
     ConversionTarget target(getContext());
-    target.addIllegalDialect<ZeroDialect>();
-    target.addDynamicallyLegalDialect<tensor::TensorDialect>(
-        [](Operation *op) { return !isTensorOp(op); });
-    target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
-    // Host code is not converted.
-    target.addLegalOp<ModuleOp>();
-    target.markOpRecursivelyLegal<ModuleOp>(isHostModule);
+    target.markUnknownOpDynamicallyLegal(
+        [](Operation *op) { return !isConverted(op); });
     TypeConverter converter;
     populateZeroToStablehloTypeConversions(converter);
     RewritePatternSet patterns(&getContext());
     populateZeroToStablehloPatterns(converter, patterns,
                                     outline ? getOperation() : ModuleOp());
-    if (failed(applyPartialConversion(getOperation(), target,
-                                      std::move(patterns))))
+    // The driver looks long at each op that it is given.
+    if (failed(applyPartialConversion(ops, target, std::move(patterns))))
       return signalPassFailure();
     lowerEmptyTensors();
   }

@@ -8,10 +8,40 @@
 #include "zpp/Support/ProgramText.h"
 
 #include <algorithm>
+#include <array>
 
 using namespace zpp;
 
-static bool isDigit(char c) { return c >= '0' && c <= '9'; }
+/// True for a text with a number of more digits than the parser is given.
+static bool hasLongNumber(std::string_view text) {
+  int digits = 0;
+  return std::any_of(text.begin(), text.end(), [&](char c) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    return digits > kMaxDigits;
+  });
+}
+
+namespace {
+/// A set of characters, asked for each one of a long text.
+struct Marks {
+  explicit constexpr Marks(std::string_view marks) {
+    for (char mark : marks)
+      isMark[static_cast<unsigned char>(mark)] = true;
+  }
+
+  /// The first place of one in `text`, from `i` on; the end if there is none.
+  size_t find(std::string_view text, size_t i) const {
+    while (i < text.size() && !isMark[static_cast<unsigned char>(text[i])])
+      ++i;
+    return i;
+  }
+
+  std::array<bool, 256> isMark{};
+};
+} // namespace
+
+/// The characters that count outside of strings, and in them.
+static constexpr Marks kMarks("\n\"/<([{>)]}"), kInString("\n\"\\");
 
 /// Names the format of `text` if it is not MLIR's, or null.
 static const char *getOtherForm(std::string_view text) {
@@ -37,17 +67,23 @@ std::string zpp::verifyProgramText(std::string_view text,
     return std::to_string(line) + ": error: expected at most " +
            std::to_string(most) + " " + what + ", but got more";
   };
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    switch (c) {
+  for (size_t i = 0;; ++i) {
+    size_t begin = i;
+    i = kMarks.find(text, begin);
+    // Hardly ever is so much text between two of them.
+    if (i - begin > kMaxDigits && hasLongNumber(text.substr(begin, i - begin)))
+      return fail("digits of a number", kMaxDigits);
+    if (i >= text.size())
+      return "";
+    switch (text[i]) {
     case '\n':
       ++line;
       break;
     case '"':
       // A string ends with its line at the latest.
-      for (++i; i < text.size() && text[i] != '"' && text[i] != '\n'; ++i)
-        if (text[i] == '\\')
-          ++i;
+      i = kInString.find(text, i + 1);
+      while (i < text.size() && text[i] == '\\')
+        i = kInString.find(text, i + 2);
       if (i < text.size() && text[i] == '\n')
         ++line;
       break;
@@ -77,16 +113,6 @@ std::string zpp::verifyProgramText(std::string_view text,
     case '}':
       depth = std::max(depth - 1, 0);
       break;
-    default:
-      if (!isDigit(c))
-        break;
-      size_t begin = i;
-      while (i + 1 < text.size() && isDigit(text[i + 1]))
-        ++i;
-      if (i - begin >= static_cast<size_t>(kMaxDigits))
-        return fail("digits of a number", kMaxDigits);
-      break;
     }
   }
-  return "";
 }

@@ -35,28 +35,35 @@ StringRef zpp::zero::getMissingPass(Operation *op) {
   return "";
 }
 
-static bool hasShardType(TypeRange types) {
-  return llvm::any_of(types, [](Type type) {
-    // Almost all types of a step are these, and to walk a type takes long.
-    if (auto tensor = dyn_cast<RankedTensorType>(type);
-        tensor && !tensor.getEncoding() &&
-        tensor.getElementType().isIntOrIndexOrFloat())
+static bool holdsShard(Type type) {
+  // Almost all types of a step are these, and to walk a type takes long.
+  if (auto tensor = dyn_cast<RankedTensorType>(type);
+      tensor && !tensor.getEncoding()) {
+    Type element = tensor.getElementType();
+    if (isa<Float32Type, BFloat16Type, IntegerType>(element) ||
+        element.isIntOrIndexOrFloat())
       return false;
-    return type.walk([](ShardType) { return WalkResult::interrupt(); })
-        .wasInterrupted();
-  });
+  }
+  return type.walk([](ShardType) { return WalkResult::interrupt(); })
+      .wasInterrupted();
 }
 
+static bool holdsShard(Value value) { return holdsShard(value.getType()); }
+
 bool zpp::zero::holdsShard(Operation *op) {
-  if (hasShardType(op->getOperandTypes()) || hasShardType(op->getResultTypes()))
+  auto isHolder = [](auto of) { return ::holdsShard(of); };
+  if (llvm::any_of(op->getOperands(), isHolder) ||
+      llvm::any_of(op->getResults(), isHolder))
     return true;
+  if (op->getNumRegions() == 0)
+    return false;
   if (auto function = dyn_cast<FunctionOpInterface>(op);
-      function && (hasShardType(function.getArgumentTypes()) ||
-                   hasShardType(function.getResultTypes())))
+      function && (llvm::any_of(function.getArgumentTypes(), isHolder) ||
+                   llvm::any_of(function.getResultTypes(), isHolder)))
     return true;
-  return llvm::any_of(op->getRegions(), [](Region &region) {
-    return llvm::any_of(region, [](Block &block) {
-      return hasShardType(block.getArgumentTypes());
+  return llvm::any_of(op->getRegions(), [&](Region &region) {
+    return llvm::any_of(region, [&](Block &block) {
+      return llvm::any_of(block.getArguments(), isHolder);
     });
   });
 }
