@@ -70,37 +70,39 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
 
 DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   Builder builder(context);
-  SmallVector<NamedAttribute> attrs{
-      builder.getNamedAttr("id", builder.getI64IntegerAttr(origin.id)),
-      builder.getNamedAttr("kind",
-                           builder.getStringAttr(getKindName(origin.kind))),
-      builder.getNamedAttr("role",
-                           builder.getStringAttr(getRoleName(origin.role))),
-      builder.getNamedAttr("phase",
-                           builder.getStringAttr(getPhaseName(origin.phase))),
-      builder.getNamedAttr("group", builder.getStringAttr(origin.group)),
-      builder.getNamedAttr("weight", builder.getI64IntegerAttr(origin.weight)),
-      builder.getNamedAttr("model_bytes",
-                           builder.getI64IntegerAttr(origin.modelBytes)),
-      builder.getNamedAttr("trips", builder.getI64IntegerAttr(origin.trips)),
-      builder.getNamedAttr("before", builder.getI64ArrayAttr(origin.before)),
-  };
-  auto append = [&](StringRef name, Attribute value) {
+  SmallVector<NamedAttribute> attrs;
+  auto add = [&](StringRef name, Attribute value) {
     attrs.push_back(builder.getNamedAttr(name, value));
   };
-  if (origin.share != 0)
-    append("share", builder.getI64IntegerAttr(origin.share));
-  if (!origin.reason.empty())
-    append("reason", builder.getStringAttr(origin.reason));
-  if (!origin.rule.empty())
-    append("rule", builder.getStringAttr(origin.rule));
+  auto addNumber = [&](StringRef name, int64_t number) {
+    add(name, builder.getI64IntegerAttr(number));
+  };
+  auto addText = [&](StringRef name, StringRef text) {
+    add(name, builder.getStringAttr(text));
+  };
+  // In the order in which a dictionary has them.
+  add("before", builder.getI64ArrayAttr(origin.before));
+  if (origin.floor != Floor::Any)
+    addText("floor", getFloorName(origin.floor));
   if (!origin.gets.empty()) {
     SmallVector<StringRef> words(origin.gets.begin(), origin.gets.end());
-    append("gets", builder.getStrArrayAttr(words));
+    add("gets", builder.getStrArrayAttr(words));
   }
-  if (origin.floor != Floor::Any)
-    append("floor", builder.getStringAttr(getFloorName(origin.floor)));
-  return builder.getDictionaryAttr(attrs);
+  addText("group", origin.group);
+  addNumber("id", origin.id);
+  addText("kind", getKindName(origin.kind));
+  addNumber("model_bytes", origin.modelBytes);
+  addText("phase", getPhaseName(origin.phase));
+  if (!origin.reason.empty())
+    addText("reason", origin.reason);
+  addText("role", getRoleName(origin.role));
+  if (!origin.rule.empty())
+    addText("rule", origin.rule);
+  if (origin.share != 0)
+    addNumber("share", origin.share);
+  addNumber("trips", origin.trips);
+  addNumber("weight", origin.weight);
+  return DictionaryAttr::getWithSorted(context, attrs);
 }
 
 /// The number in `attr`, or 0. Attributes may come from anywhere, so numbers
@@ -124,6 +126,11 @@ static std::optional<T> findNamed(std::initializer_list<T> values,
 
 std::optional<Floor> zpp::parseFloor(StringRef name) {
   return findNamed<Floor>({Floor::I8, Floor::None}, name, getFloorName);
+}
+
+static Floor readFloor(DictionaryAttr origin) {
+  auto name = origin.getAs<StringAttr>("floor");
+  return name ? parseFloor(name.getValue()).value_or(Floor::Any) : Floor::Any;
 }
 
 static Origin readOrigin(DictionaryAttr attr) {
@@ -158,20 +165,24 @@ static Origin readOrigin(DictionaryAttr attr) {
   if (auto gets = attr.getAs<ArrayAttr>("gets"))
     for (auto word : gets.getAsRange<StringAttr>())
       origin.gets.push_back(word.str());
-  origin.floor = parseFloor(getString("floor")).value_or(Floor::Any);
+  origin.floor = readFloor(attr);
   return origin;
 }
 
 /// The origins of one exchange: a dictionary, or several in an array.
-static SmallVector<Origin> readOrigins(Attribute attr) {
-  SmallVector<Origin> origins;
+static SmallVector<DictionaryAttr, 1> getDictionaries(Attribute attr) {
+  SmallVector<DictionaryAttr, 1> dictionaries;
   if (auto one = dyn_cast_or_null<DictionaryAttr>(attr))
-    origins.push_back(readOrigin(one));
+    dictionaries.push_back(one);
   else if (auto several = dyn_cast_or_null<ArrayAttr>(attr))
     for (Attribute element : several)
       if (auto dictionary = dyn_cast<DictionaryAttr>(element))
-        origins.push_back(readOrigin(dictionary));
-  return origins;
+        dictionaries.push_back(dictionary);
+  return dictionaries;
+}
+
+static SmallVector<Origin> readOrigins(Attribute attr) {
+  return llvm::map_to_vector(getDictionaries(attr), readOrigin);
 }
 
 std::optional<Origin> zpp::getOrigin(Operation *op) {
@@ -189,21 +200,32 @@ SmallVector<Origin> zpp::getOrigins(Operation *op) {
   return origins;
 }
 
-SmallVector<Origin> zpp::getOrigins(const StepCollective &collective) {
-  if (!collective.start)
-    return getOrigins(collective.op);
+/// The origins of what a start runs; null if they are not known.
+static Attribute getStartOrigins(const StepCollective &collective) {
   auto start = dyn_cast<zero::StartOp>(collective.start);
   auto all = start ? start.getOriginsAttr()
                    : collective.start->getAttrOfType<ArrayAttr>(kOriginsAttr);
   if (!all || collective.index >= static_cast<int64_t>(all.size()))
     return {};
-  return readOrigins(all[collective.index]);
+  return all[collective.index];
+}
+
+SmallVector<Origin> zpp::getOrigins(const StepCollective &collective) {
+  return collective.start ? readOrigins(getStartOrigins(collective))
+                          : getOrigins(collective.op);
+}
+
+bool zpp::hasOrigin(const StepCollective &collective) {
+  return !getDictionaries(collective.start
+                              ? getStartOrigins(collective)
+                              : collective.op->getAttr(kOriginAttr))
+              .empty();
 }
 
 Floor zpp::getFloor(Operation *op) {
   Floor floor = Floor::Any;
-  for (const Origin &origin : getOrigins(op))
-    floor = std::max(floor, origin.floor);
+  for (DictionaryAttr origin : getDictionaries(op->getAttr(kOriginAttr)))
+    floor = std::max(floor, readFloor(origin));
   return floor;
 }
 
@@ -219,10 +241,11 @@ Attribute zpp::takeOrigin(Operation *op) {
 }
 
 Location zpp::getNamedLocation(Operation *op, Role role, Value input) {
-  std::optional<Origin> origin = getOrigin(op);
+  auto origin = op->getAttrOfType<DictionaryAttr>(kOriginAttr);
   if (!origin)
     return op->getLoc();
-  std::string name = (getRoleName(role) + " #" + Twine(origin->id)).str();
+  int64_t id = readNumber(origin.get("id"));
+  std::string name = (getRoleName(role) + " #" + Twine(id)).str();
   if (auto named = input ? dyn_cast<NameLoc>(input.getLoc()) : NameLoc())
     name += (" " + named.getName().getValue()).str();
   return NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc());

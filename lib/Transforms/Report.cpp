@@ -99,7 +99,7 @@ private:
     SmallVector<StepCollective> collectives = readStepCollectives(module, mesh);
     // Rewritten collectives carry their roles.
     if (llvm::any_of(collectives, [](const StepCollective &collective) {
-          return getOrigins(collective).empty();
+          return !hasOrigin(collective);
         }))
       findRoles(module, mesh, settings.declared, collectives);
     Report report = buildReport(module, mesh, collectives);

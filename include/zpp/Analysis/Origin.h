@@ -111,6 +111,8 @@ std::optional<Origin> getOrigin(mlir::Operation *op);
 llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
 /// The origins of `collective`, which its op or its start carries.
 llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
+/// True if there are any.
+bool hasOrigin(const StepCollective &collective);
 /// The floor of what `op` replaces: if it replaces several collectives, of the
 /// one that allows least.
 Floor getFloor(mlir::Operation *op);

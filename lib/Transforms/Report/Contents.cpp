@@ -86,15 +86,16 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
   llvm::DenseMap<int64_t, int64_t> numOps;
   llvm::DenseSet<int64_t> inParts;
   int64_t nextId = 0;
+  SmallVector<SmallVector<Origin>> allOrigins;
+  allOrigins.reserve(collectives.size());
   for (const StepCollective &collective : collectives)
-    for (const Origin &origin : getOrigins(collective))
+    for (const Origin &origin : allOrigins.emplace_back(getOrigins(collective)))
       nextId = std::max(nextId, addSaturating(origin.id, 1));
   // Those that nothing is left of.
   SmallVector<Origin> removed = getOrigins(module);
   for (const Origin &origin : removed)
     nextId = std::max(nextId, addSaturating(origin.id, 1));
-  for (const StepCollective &collective : collectives) {
-    SmallVector<Origin> origins = getOrigins(collective);
+  for (auto [collective, origins] : llvm::zip_equal(collectives, allOrigins)) {
     bool isNew = origins.empty();
     if (isNew)
       origins.push_back(getOrigin(collective, mesh, nextId++));
@@ -165,7 +166,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       entry.reason = kFloorReason;
     add(report.before, entry.origin.before);
     add(report.after, entry.after);
-    report.entries.push_back(entry);
+    report.entries.push_back(std::move(entry));
   }
   for (const Entry &entry : report.entries) {
     const Origin &origin = entry.origin;

@@ -70,55 +70,59 @@ static llvm::json::Object getTimeJSON(const Report &report) {
   return object;
 }
 
-static llvm::json::Array getCollectivesJSON(const Report &report) {
-  llvm::json::Array collectives;
-  collectives.reserve(report.entries.size());
-  for (const Entry &entry : report.entries)
-    collectives.push_back(llvm::json::Object{
-        {"location", entry.location},
-        {"kind", getKindName(entry.origin.kind)},
-        {"role", getRoleName(entry.origin.role)},
-        {"rule", entry.origin.rule},
-        {"phase", getPhaseName(entry.origin.phase)},
-        {"group", entry.origin.group},
-        {"rewritten", entry.isRewritten},
-        {"reason", entry.reason},
-        {"before", toJSON(report.mesh, entry.origin.before)},
-        {"after", toJSON(report.mesh, entry.after)},
-        {"weight", entry.origin.weight < 0
-                       ? llvm::json::Value(nullptr)
-                       : llvm::json::Value(entry.origin.weight)},
-        {"weight_bytes", entry.origin.modelBytes},
-        {"gets", llvm::json::Array(entry.gets)},
-        {"id", entry.origin.id},
-        {"floor", getFloorName(entry.origin.floor)},
-    });
-  return collectives;
+/// Writes what `bytes` has for each tier.
+static void writeBytes(llvm::json::OStream &json, StringRef key,
+                       const Mesh &mesh, const Bytes &bytes) {
+  SmallVector<std::pair<StringRef, int64_t>> tiers;
+  for (auto [axis, count] : llvm::zip_equal(mesh.getAxes(), bytes))
+    tiers.emplace_back(axis.name, count);
+  llvm::sort(tiers);
+  json.attributeObject(key, [&] {
+    for (auto [name, count] : tiers)
+      json.attribute(name, count);
+  });
 }
 
-static llvm::json::Array getScheduleJSON(const Report &report) {
-  llvm::json::Array schedule;
-  schedule.reserve(report.schedule.size());
-  for (const ScheduleEvent &event : report.schedule) {
-    llvm::json::Object object{
-        {"event", event.isStart ? "start" : "wait"},
-        {"transfer", event.transfer},
-        {"function", event.function},
-        {"role", getRoleName(event.role)},
-        {"phase", getPhaseName(event.phase)},
-        {"collectives", event.numCollectives},
-        {"location", event.location},
-        {"before", event.before},
-        {"trips", event.trips},
-        {"flag", event.flag},
-    };
-    if (event.isStart)
-      object["bytes_in_flight"] = event.bytesInFlight;
-    else
-      object["heavy_ops"] = event.heavyOps;
-    schedule.push_back(std::move(object));
-  }
-  return schedule;
+static void writeCollective(llvm::json::OStream &json, const Mesh &mesh,
+                            const Entry &entry) {
+  const Origin &origin = entry.origin;
+  writeBytes(json, "after", mesh, entry.after);
+  writeBytes(json, "before", mesh, origin.before);
+  json.attribute("floor", getFloorName(origin.floor));
+  json.attributeArray("gets", [&] {
+    for (StringRef word : entry.gets)
+      json.value(word);
+  });
+  json.attribute("group", origin.group);
+  json.attribute("id", origin.id);
+  json.attribute("kind", getKindName(origin.kind));
+  json.attribute("location", entry.location);
+  json.attribute("phase", getPhaseName(origin.phase));
+  json.attribute("reason", entry.reason);
+  json.attribute("rewritten", entry.isRewritten);
+  json.attribute("role", getRoleName(origin.role));
+  json.attribute("rule", origin.rule);
+  json.attribute("weight", origin.weight < 0
+                               ? llvm::json::Value(nullptr)
+                               : llvm::json::Value(origin.weight));
+  json.attribute("weight_bytes", origin.modelBytes);
+}
+
+static void writeEvent(llvm::json::OStream &json, const ScheduleEvent &event) {
+  json.attribute("before", event.before);
+  if (event.isStart)
+    json.attribute("bytes_in_flight", event.bytesInFlight);
+  json.attribute("collectives", event.numCollectives);
+  json.attribute("event", event.isStart ? "start" : "wait");
+  json.attribute("flag", event.flag);
+  json.attribute("function", event.function);
+  if (!event.isStart)
+    json.attribute("heavy_ops", event.heavyOps);
+  json.attribute("location", event.location);
+  json.attribute("phase", getPhaseName(event.phase));
+  json.attribute("role", getRoleName(event.role));
+  json.attribute("transfer", event.transfer);
+  json.attribute("trips", event.trips);
 }
 
 static llvm::json::Object getTotalJSON(const Report &report) {
@@ -143,16 +147,25 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
     mesh[axis.name] = axis.size;
     tiers.push_back(axis.name);
   }
-  llvm::json::Object root{
-      {"mesh", std::move(mesh)},
-      {"tiers", std::move(tiers)},
-      {"collectives", getCollectivesJSON(report)},
-      {"schedule", getScheduleJSON(report)},
-      {"total", getTotalJSON(report)},
-  };
-  if (report.prefetchBytes)
-    root["prefetch_bytes"] = *report.prefetchBytes;
-  if (report.time)
-    root["time"] = getTimeJSON(report);
-  os << llvm::formatv("{0:2}\n", llvm::json::Value(std::move(root)));
+  // What grows with the step is written as it is read, with its keys in the
+  // order in which an Object has them.
+  llvm::json::OStream json(os, /*IndentSize=*/2);
+  json.object([&] {
+    json.attributeArray("collectives", [&] {
+      for (const Entry &entry : report.entries)
+        json.object([&] { writeCollective(json, report.mesh, entry); });
+    });
+    json.attribute("mesh", std::move(mesh));
+    if (report.prefetchBytes)
+      json.attribute("prefetch_bytes", *report.prefetchBytes);
+    json.attributeArray("schedule", [&] {
+      for (const ScheduleEvent &event : report.schedule)
+        json.object([&] { writeEvent(json, event); });
+    });
+    json.attribute("tiers", std::move(tiers));
+    if (report.time)
+      json.attribute("time", getTimeJSON(report));
+    json.attribute("total", getTotalJSON(report));
+  });
+  os << "\n";
 }
