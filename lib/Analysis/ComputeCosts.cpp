@@ -8,6 +8,7 @@
 #include "ComputeCosts.h"
 
 #include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -62,15 +63,6 @@ bool zpp::isStored(Value value, llvm::function_ref<bool(Operation *)> fuses) {
         return true;
     }
   return false;
-}
-
-static bool hasManualComputation(Operation *root) {
-  return root
-      ->walk([](Operation *op) {
-        return isManualComputation(op) ? WalkResult::interrupt()
-                                       : WalkResult::advance();
-      })
-      .wasInterrupted();
 }
 
 double ComputeCosts::getUsec(Operation *op) {
@@ -136,7 +128,8 @@ bool ComputeCosts::isGlobal(Operation *op) {
     return it->second;
   bool isOutside = false;
   if (auto function = dyn_cast<FunctionOpInterface>(parent))
-    isOutside = function.isPublic() && hasManualComputation(function);
+    isOutside =
+        function.isPublic() && containsOp(function, isManualComputation);
   else if (!isManualComputation(parent))
     isOutside = isGlobal(parent);
   return global[parent] = isOutside;

@@ -24,6 +24,7 @@
 #include "OverlapOrder.h"
 
 #include "zpp/Analysis/Collectives.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 
@@ -123,15 +124,6 @@ private:
 
 } // namespace
 
-static bool hasCollective(Operation *root) {
-  return root
-      ->walk([](Operation *op) {
-        return isCollective(op) ? WalkResult::interrupt()
-                                : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 //===----------------------------------------------------------------------===//
 // Nodes
 //===----------------------------------------------------------------------===//
@@ -218,7 +210,7 @@ void OverlapScheduler::addOp(Operation *op) {
     own = {addNode(op, Node::Barrier, 0, before)};
   } else if (op->getNumResults() == 0 || stored.storesAny(op)) {
     Node::Kind kind =
-        isWhile(op) && hasCollective(op) ? Node::Loop : Node::Kernel;
+        isWhile(op) && containsOp(op, isCollective) ? Node::Loop : Node::Kernel;
     own = {addNode(op, kind, kLaunchUsec + costs.getUsec(op), before)};
   } else {
     own = std::move(before);

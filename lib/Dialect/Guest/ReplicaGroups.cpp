@@ -311,15 +311,13 @@ bool zpp::hasHloShardings(ModuleOp module) {
     return text && text.getValue().contains("devices=");
   };
   constexpr StringLiteral name = "mhlo.sharding";
-  return module
-      .walk([&](Operation *op) {
-        bool isSharded = isSharding(op->getAttr(name));
-        if (auto function = dyn_cast<FunctionOpInterface>(op))
-          for (unsigned i = 0; i < function.getNumArguments(); ++i)
-            isSharded |= isSharding(function.getArgAttr(i, name));
-        return isSharded ? WalkResult::interrupt() : WalkResult::advance();
-      })
-      .wasInterrupted();
+  return containsOp(module, [&](Operation *op) {
+    bool isSharded = isSharding(op->getAttr(name));
+    if (auto function = dyn_cast<FunctionOpInterface>(op))
+      for (unsigned i = 0; i < function.getNumArguments(); ++i)
+        isSharded |= isSharding(function.getArgAttr(i, name));
+    return isSharded;
+  });
 }
 
 const std::string &AutomaticAxes::get(Operation *op) {

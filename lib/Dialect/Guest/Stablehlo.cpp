@@ -21,6 +21,15 @@ using namespace zpp;
 // Names and attributes
 //===----------------------------------------------------------------------===//
 
+bool zpp::containsOp(Operation *root,
+                     llvm::function_ref<bool(Operation *)> isWanted) {
+  return root
+      ->walk([&](Operation *op) {
+        return isWanted(op) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 std::string zpp::printAttribute(Attribute attr) {
   std::string text;
   llvm::raw_string_ostream(text) << attr;
@@ -144,6 +153,35 @@ std::optional<int64_t> zpp::getConstantInteger(Value value) {
   if (!data || !data.isSplat())
     return std::nullopt;
   return data.getSplatValue<APInt>().getSExtValue();
+}
+
+/// The elements of `op`, a constant of equal ones; null for other ops.
+static DenseElementsAttr getSplatConstant(Operation *op) {
+  auto data = op && isNamed(op, guest::kConstant)
+                  ? op->getAttrOfType<DenseElementsAttr>("value")
+                  : DenseElementsAttr();
+  return data && data.isSplat() ? data : DenseElementsAttr();
+}
+
+Value zpp::getSplat(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return {};
+  if (isNamed(op, guest::kBroadcastInDim)) {
+    auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+    return type && type.hasStaticShape() && type.getNumElements() == 1
+               ? op->getOperand(0)
+               : Value();
+  }
+  return getSplatConstant(op) ? value : Value();
+}
+
+bool zpp::isZeros(Value value) {
+  Value number = getSplat(value);
+  DenseElementsAttr data =
+      number ? getSplatConstant(number.getDefiningOp()) : DenseElementsAttr();
+  return data && isa<FloatType>(data.getElementType()) &&
+         data.getSplatValue<APFloat>().isZero();
 }
 
 //===----------------------------------------------------------------------===//

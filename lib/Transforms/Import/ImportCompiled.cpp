@@ -11,6 +11,7 @@
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Mesh.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -49,11 +50,7 @@ private:
     std::optional<Mesh> devices = Mesh::parse(mesh, error);
     if (!devices)
       return emitError(module.getLoc(), "in mesh '") << mesh << "': " << error;
-    WalkResult manual = module.walk([](Operation *op) {
-      return isManualComputation(op) ? WalkResult::interrupt()
-                                     : WalkResult::advance();
-    });
-    if (manual.wasInterrupted())
+    if (containsOp(module, isManualComputation))
       return emitError(module.getLoc(),
                        "expected the program of one device, but got one with a "
                        "manual computation in it");

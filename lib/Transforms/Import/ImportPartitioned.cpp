@@ -123,12 +123,8 @@ public:
 private:
   /// True if a partitioner has cut tensors by the number of the device.
   static bool isPartitioned(ModuleOp module) {
-    return module
-        .walk([](Operation *op) {
-          return isNamed(op, guest::kPartitionId) ? WalkResult::interrupt()
-                                                  : WalkResult::advance();
-        })
-        .wasInterrupted();
+    return containsOp(
+        module, [](Operation *op) { return isNamed(op, guest::kPartitionId); });
   }
 
   /// The mesh of the step. Other meshes were made up by the partitioner and are
@@ -272,20 +268,8 @@ private:
   static bool scales(Operation *op, Value value) {
     return isElementwise(op) &&
            llvm::all_of(op->getOperands(), [&](Value operand) {
-             return operand == value || isSplat(operand);
+             return operand == value || getSplat(operand);
            });
-  }
-
-  static bool isSplat(Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op)
-      return false;
-    if (isNamed(op, guest::kBroadcastInDim)) {
-      auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-      return from && from.hasStaticShape() && from.getNumElements() == 1;
-    }
-    auto data = op->getAttrOfType<DenseElementsAttr>("value");
-    return isNamed(op, guest::kConstant) && data && data.isSplat();
   }
 
   /// Maps dim `dim` of the result of `op`, an op between an all-reduce and its
@@ -375,7 +359,7 @@ private:
     OperationState state(op->getLoc(), op->getName());
     for (Value operand : op->getOperands())
       state.addOperands(
-          isSplat(operand) ? stablehlo.slice(operand, dim, 0, size) : part);
+          getSplat(operand) ? stablehlo.slice(operand, dim, 0, size) : part);
     auto type = cast<RankedTensorType>(op->getResult(0).getType());
     SmallVector<int64_t> shape(type.getShape());
     shape[dim] = size;

@@ -100,15 +100,7 @@ private:
   void inlineIndexing() {
     llvm::SetVector<func::CallOp> calls;
     module.walk([&](Operation *loop) {
-      if (!isWhile(loop))
-        return;
-      bool hasCollective = loop->walk([](Operation *op) {
-                                 return isCollective(op)
-                                            ? WalkResult::interrupt()
-                                            : WalkResult::advance();
-                               })
-                               .wasInterrupted();
-      if (hasCollective)
+      if (isWhile(loop) && containsOp(loop, isCollective))
         for (auto call : WhileView(loop).getBody().getOps<func::CallOp>())
           if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
               callee && callee.isPrivate() && isIndexing(callee))
@@ -275,13 +267,11 @@ bool zpp::needsInlining(ModuleOp module) {
   ProvenanceAnalysis provenances;
   for (auto function : module.getOps<func::FuncOp>()) {
     bool isPrivate = function.isPrivate();
-    WalkResult result = function.walk([&](Operation *op) {
-      if (isPrivate ? isCollective(op)
-                    : isGather(op) && !getSourceCalls(op, provenances).empty())
-        return WalkResult::interrupt();
-      return WalkResult::advance();
-    });
-    if (result.wasInterrupted())
+    if (containsOp(function, [&](Operation *op) {
+          return isPrivate
+                     ? isCollective(op)
+                     : isGather(op) && !getSourceCalls(op, provenances).empty();
+        }))
       return true;
   }
   return false;

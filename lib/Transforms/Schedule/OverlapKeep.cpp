@@ -24,13 +24,11 @@ static bool isReceived(Value value) {
 
 /// True if `op`, or an op in it, reads one of `values`.
 static bool reads(Operation *op, const llvm::DenseSet<Value> &values) {
-  auto visit = [&](Operation *nested) {
-    return llvm::any_of(nested->getOperands(),
-                        [&](Value operand) { return values.contains(operand); })
-               ? WalkResult::interrupt()
-               : WalkResult::advance();
-  };
-  return op->walk(visit).wasInterrupted();
+  return containsOp(op, [&](Operation *nested) {
+    return llvm::any_of(nested->getOperands(), [&](Value operand) {
+      return values.contains(operand);
+    });
+  });
 }
 
 namespace {

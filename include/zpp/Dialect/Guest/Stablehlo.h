@@ -33,6 +33,10 @@ inline bool isNamed(mlir::Operation *op, llvm::StringRef name) {
   return op->getName().getStringRef() == name;
 }
 
+/// True if `isWanted` holds for `root` or for an op within it.
+bool containsOp(mlir::Operation *root,
+                llvm::function_ref<bool(mlir::Operation *)> isWanted);
+
 /// The text of an attribute, which may belong to a guest dialect.
 std::string printAttribute(mlir::Attribute attr);
 
@@ -69,6 +73,13 @@ bool comparesLess(mlir::Operation *op);
 /// defines it; nullopt otherwise. ProvenanceAnalysis::getConstantInteger looks
 /// further.
 std::optional<int64_t> getConstantInteger(mlir::Value value);
+
+/// The one number that all elements of `value` are: the operand, of one
+/// element, of a broadcast, or a constant. Null if there is none.
+mlir::Value getSplat(mlir::Value value);
+
+/// True if all elements of `value` are the floating-point constant 0.
+bool isZeros(mlir::Value value);
 
 //===----------------------------------------------------------------------===//
 // Data movement

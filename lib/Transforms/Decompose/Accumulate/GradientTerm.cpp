@@ -50,34 +50,6 @@ static bool isPlacement(Operation *op) {
          movesData(op) && isConsistentMovement(op);
 }
 
-/// The one number that all elements of `value` are, as a tensor of one element,
-/// or null.
-static Value getNumber(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op)
-    return {};
-  if (isNamed(op, guest::kBroadcastInDim)) {
-    auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-    return type && type.hasStaticShape() && type.getNumElements() == 1
-               ? op->getOperand(0)
-               : Value();
-  }
-  auto data = isNamed(op, guest::kConstant)
-                  ? op->getAttrOfType<DenseElementsAttr>("value")
-                  : DenseElementsAttr();
-  return data && data.isSplat() ? value : Value();
-}
-
-bool zpp::zero::isZeros(Value value) {
-  Value number = getNumber(value);
-  Operation *op = number ? number.getDefiningOp() : nullptr;
-  auto data = op && isNamed(op, guest::kConstant)
-                  ? op->getAttrOfType<DenseElementsAttr>("value")
-                  : DenseElementsAttr();
-  return data && data.isSplat() && isa<FloatType>(data.getElementType()) &&
-         data.getSplatValue<APFloat>().isZero();
-}
-
 std::optional<unsigned> zpp::zero::getScaledOperand(Operation *op) {
   if (isNamed(op, guest::kNegate))
     return 0;
@@ -86,9 +58,9 @@ std::optional<unsigned> zpp::zero::getScaledOperand(Operation *op) {
     return std::nullopt;
   if (op->getNumOperands() != 2)
     return std::nullopt;
-  if (getNumber(op->getOperand(1)))
+  if (getSplat(op->getOperand(1)))
     return 0;
-  if (isProduct && getNumber(op->getOperand(0)))
+  if (isProduct && getSplat(op->getOperand(0)))
     return 1;
   return std::nullopt;
 }
@@ -100,7 +72,7 @@ Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
   if (step->getNumOperands() == 1)
     return createOp(builder, loc, step->getName().getStringRef(), partial,
                     type);
-  Value number = getNumber(step->getOperand(1 - scaled));
+  Value number = getSplat(step->getOperand(1 - scaled));
   Operation *op = number.getDefiningOp();
   if (auto data = op && isNamed(op, guest::kConstant)
                       ? op->getAttrOfType<DenseElementsAttr>("value")

@@ -66,9 +66,6 @@ private:
   llvm::DenseMap<mlir::Value, GradientTerm> terms;
 };
 
-/// True if all elements of `value` are the constant 0.
-bool isZeros(mlir::Value value);
-
 /// The position of the operand that `op` multiplies by a number, or divides by
 /// one, or negates; nullopt for other ops.
 std::optional<unsigned> getScaledOperand(mlir::Operation *op);
