@@ -16,6 +16,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from selection import others_slow
 from training import AXES, FUSED, MESH, NODES, OFF, array, ranks_agree
 from training import same_bits, train, trainer_of, with_options
 
@@ -25,6 +26,8 @@ pytestmark = [pytest.mark.compiler,
 WIDTH = 64
 HSDP = with_options(replicated=("node",))
 DDP = with_options(replicated=AXES)
+PARTITIONED = {"fsdp": with_options(), "hsdp": HSDP, "ddp": DDP,
+               "scan": dataclasses.replace(HSDP, scan=True)}
 ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "none"}
 
 
@@ -302,6 +305,25 @@ def test_a_training(config, collectives, target):
     before, after = (sum(entry[when]["node"] for entry in entries)
                      for when in ("before", "after"))
     assert after <= 0.5 * before
+
+
+@pytest.mark.parametrize("program", others_slow(PARTITIONED, "hsdp"))
+def test_gradients_of_partitioned_micro_batches_cross_once(program):
+    """XLA sums a tied embedding, gains and biases over all devices, of which
+    those of a node then take slices."""
+    trainer = trainer_of(dataclasses.replace(
+        PARTITIONED[program], collectives="xla", mesh=(("node", 2), ("gpu", 2)),
+        layers=1, width=128, vocab=512, context=32, accumulate=4))
+    expected = train(trainer, jax.jit(trainer.step, compiler_options=FUSED))
+    fast = zpp.jit(trainer.step, mesh="node:2,gpu:2", target="portable",
+                   compiler_options=FUSED, accumulate="gpu", **ON)
+    run = train(trainer, fast)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    assert run.dtypes == expected.dtypes
+    crossing = [entry for entry in fast.report()["collectives"]
+                if entry["role"] == "gradient" and entry["before"]["node"]]
+    assert crossing
+    assert all("accumulate" in entry["gets"] for entry in crossing)
 
 
 def test_formats_of_the_way_back():

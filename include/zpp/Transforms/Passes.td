@@ -153,7 +153,13 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
     its partition id, often with a constant table. If the offsets on all devices
     fit the groups, the two become a `stablehlo.reduce_scatter` over the same
     groups, in the order of the slices. Casts, transposes and reshapes between
-    them then work on the slice.
+    them then work on the slice. Where as many devices of a group take each
+    slice, as where weights are replicated between nodes, the scatter is among
+    those that take different ones, and a `stablehlo.all_reduce` of the slice,
+    among those that take the same, comes after it.
+
+    Sums over dims of size 1, which derivatives of broadcasts leave, become
+    reshapes: they only move elements.
 
     The gradient of a weight that is used twice, as a tied embedding is, is the
     sum of two, each of which the partitioner sums over the devices. They are

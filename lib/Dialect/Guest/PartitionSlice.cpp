@@ -342,6 +342,40 @@ int64_t zpp::eraseXlaCopies(Operation *module) {
   return count;
 }
 
+/// True for the sum of one tensor over dims of size 1 alone.
+static bool isUnitSum(Operation *op) {
+  if (!isNamed(op, guest::kReduce) || op->getNumOperands() != 2 ||
+      op->getNumResults() != 1 || op->getNumRegions() != 1 || !isSum(op) ||
+      !isZeros(op->getOperand(1)))
+    return false;
+  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dimensions");
+  if (!from || !to || !from.hasStaticShape() || !to.hasStaticShape() || !dims ||
+      from.getElementType() != to.getElementType() ||
+      from.getRank() != to.getRank() + dims.size())
+    return false;
+  SmallVector<int64_t> kept;
+  for (int64_t dim : llvm::seq(from.getRank()))
+    if (!llvm::is_contained(dims.asArrayRef(), dim))
+      kept.push_back(from.getDimSize(dim));
+    else if (from.getDimSize(dim) != 1)
+      return false;
+  return ArrayRef(kept) == to.getShape();
+}
+
+void zpp::reshapeUnitSums(Operation *module) {
+  module->walk([](Operation *op) {
+    if (!isUnitSum(op))
+      return;
+    OpBuilder builder(op);
+    op->replaceAllUsesWith(
+        ValueRange(createOp(builder, op->getLoc(), guest::kReshape,
+                            op->getOperand(0), op->getResult(0).getType())));
+    op->erase();
+  });
+}
+
 void zpp::eraseUnread(Operation *op) {
   static const llvm::StringSet<> names = {
       "stablehlo.constant",   "stablehlo.partition_id",

@@ -33,13 +33,24 @@ using namespace zpp;
 
 namespace {
 
+/// The groups of an all-reduce of which every device reads only a slice.
+struct SlicedGroups {
+  /// The devices that have all slices among them, in the order of these.
+  ReplicaGroups scatter;
+  /// The devices that have the same slice; empty if each has its own.
+  ReplicaGroups replicas;
+
+  bool operator!=(const SlicedGroups &other) const {
+    return scatter != other.scatter || replicas != other.replicas;
+  }
+};
+
 /// An all-reduce of which every device reads only slices.
 struct Scatter {
   Operation *allReduce;
   /// The dim of the all-reduced tensor that is sliced.
   int64_t dim;
-  /// The devices of each group, in the order of their slices.
-  ReplicaGroups groups;
+  SlicedGroups groups;
   /// The slices, each with the ops between the all-reduce and the slice.
   SmallVector<std::pair<Operation *, SmallVector<Operation *>>> slices;
 };
@@ -59,6 +70,8 @@ public:
     if (isFromPartitioner && failed(inlineStep(module)))
       return signalPassFailure();
     eraseXlaCopies(module);
+    if (isFromPartitioner)
+      reshapeUnitSums(module);
     recomputeSavedSlices(module, [&](Operation *slice) {
       remark::passed(
           slice->getLoc(),
@@ -313,8 +326,8 @@ private:
       scatter.dim = *dim;
       int64_t size = cast<ShapedType>(slice.op->getResult(0).getType())
                          .getDimSize(slice.dim);
-      std::optional<ReplicaGroups> ordered =
-          orderGroups(*groups, slice.offsets, size, whole.getDimSize(*dim));
+      std::optional<SlicedGroups> ordered =
+          splitGroups(*groups, slice.offsets, size, whole.getDimSize(*dim));
       if (!ordered || (!scatter.slices.empty() && *ordered != scatter.groups)) {
         error = ordered ? "its slices are not all the same"
                         : "its slices do not match its groups";
@@ -326,28 +339,40 @@ private:
     return scatter;
   }
 
-  /// `groups`, each in the order of its devices' slices; nullopt if the slices
-  /// of a group do not partition the tensor.
-  static std::optional<ReplicaGroups> orderGroups(const ReplicaGroups &groups,
-                                                  ArrayRef<int64_t> offsets,
-                                                  int64_t size, int64_t whole) {
-    ReplicaGroups result;
+  /// Splits `groups` by the slices of their devices; nullopt if some slice of a
+  /// group has fewer devices than others, or none.
+  static std::optional<SlicedGroups> splitGroups(const ReplicaGroups &groups,
+                                                 ArrayRef<int64_t> offsets,
+                                                 int64_t size, int64_t whole) {
+    int64_t count = whole / size;
+    if (whole % size != 0 || count < 2)
+      return std::nullopt;
+    SlicedGroups result;
     for (const std::vector<int64_t> &group : groups) {
-      int64_t count = group.size();
-      if (count < 2 || count != static_cast<int64_t>(groups[0].size()) ||
-          whole % count != 0 || size != whole / count)
+      if (group.size() != groups[0].size() || group.size() % count != 0)
         return std::nullopt;
-      std::vector<int64_t> ordered(count, -1);
+      size_t copies = group.size() / count;
+      // The devices of each slice.
+      ReplicaGroups slices(count);
       for (int64_t device : group) {
         if (device < 0 || device >= static_cast<int64_t>(offsets.size()) ||
             offsets[device] % size != 0)
           return std::nullopt;
-        int64_t &place = ordered[offsets[device] / size];
-        if (place != -1)
-          return std::nullopt;
-        place = device;
+        slices[offsets[device] / size].push_back(device);
       }
-      result.push_back(std::move(ordered));
+      for (std::vector<int64_t> &devices : slices) {
+        if (devices.size() != copies)
+          return std::nullopt;
+        // Those that are alike in the other axes of the mesh get together.
+        llvm::sort(devices);
+      }
+      for (size_t copy = 0; copy < copies; ++copy) {
+        std::vector<int64_t> &all = result.scatter.emplace_back();
+        for (const std::vector<int64_t> &devices : slices)
+          all.push_back(devices[copy]);
+      }
+      if (copies > 1)
+        llvm::append_range(result.replicas, std::move(slices));
     }
     return result;
   }
@@ -373,9 +398,12 @@ private:
     Operation *op = scatter.allReduce;
     IRRewriter builder(op);
     StablehloBuilder stablehlo(builder, op->getLoc());
+    const auto &[groups, replicas] = scatter.groups;
     Value part =
-        stablehlo.reduceScatter(op->getOperand(0), scatter.groups, scatter.dim)
+        stablehlo.reduceScatter(op->getOperand(0), groups, scatter.dim)
             ->getResult(0);
+    if (!replicas.empty())
+      part = stablehlo.allReduce(part, replicas)->getResult(0);
     int64_t size = cast<ShapedType>(part.getType()).getDimSize(scatter.dim);
     llvm::DenseMap<Operation *, Value> built;
     for (const auto &[slice, between] : scatter.slices) {
@@ -399,8 +427,11 @@ private:
     remark::passed(
         part.getLoc(),
         remark::RemarkOpts::name("rewritten").category(getArgument()))
-        << "an all-reduce of which each device takes a slice becomes a "
-           "reduce-scatter";
+        << (replicas.empty()
+                ? "an all-reduce of which each device takes a slice becomes a "
+                  "reduce-scatter"
+                : "an all-reduce of which several devices take the same slice "
+                  "becomes a reduce-scatter, and an all-reduce of the slice");
   }
 };
 

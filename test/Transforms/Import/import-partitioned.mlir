@@ -213,6 +213,211 @@ module attributes {mhlo.num_partitions = 4 : i32} {
 
 // -----
 
+// Devices that take the same slice, as where weights are replicated between the
+// nodes: the slices are scattered among those that differ, and then summed over
+// those that are alike.
+
+module attributes {mhlo.num_partitions = 8 : i32} {
+  // CHECK-LABEL: func @replicated
+  // CHECK-SAME: (%[[X:.*]]: tensor<8xf32>)
+  func.func @replicated(%x: tensor<8xf32>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) {
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %table0 = "stablehlo.constant"() <{value = dense<[0, 2, 4, 6, 0, 2, 4, 6]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %entry0 = "stablehlo.dynamic_slice"(%table0, %id) <{slice_sizes = array<i64: 1>}> : (tensor<8xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset0 = "stablehlo.reshape"(%entry0) : (tensor<1xi32>) -> tensor<i32>
+    %table1 = "stablehlo.constant"() <{value = dense<[0, 0, 2, 2, 4, 4, 6, 6]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %entry1 = "stablehlo.dynamic_slice"(%table1, %id) <{slice_sizes = array<i64: 1>}> : (tensor<8xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset1 = "stablehlo.reshape"(%entry1) : (tensor<1xi32>) -> tensor<i32>
+    %table2 = "stablehlo.constant"() <{value = dense<[0, 2, 0, 2, 4, 6, 4, 6]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %entry2 = "stablehlo.dynamic_slice"(%table2, %id) <{slice_sizes = array<i64: 1>}> : (tensor<8xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset2 = "stablehlo.reshape"(%entry2) : (tensor<1xi32>) -> tensor<i32>
+    %table3 = "stablehlo.constant"() <{value = dense<[0, 4, 0, 4, 0, 4, 0, 4]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %entry3 = "stablehlo.dynamic_slice"(%table3, %id) <{slice_sizes = array<i64: 1>}> : (tensor<8xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset3 = "stablehlo.reshape"(%entry3) : (tensor<1xi32>) -> tensor<i32>
+    // Two nodes of four devices, and weights within a node.
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: replica_groups = dense<{{\[\[}}0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, scatter_dimension = 0
+    // CHECK: (tensor<8xf32>) -> tensor<2xf32>
+    // CHECK: %[[NODE:.*]] = "stablehlo.all_reduce"(%[[PART]]) <{
+    // CHECK-SAME: replica_groups = dense<{{\[\[}}0, 4], [1, 5], [2, 6], [3, 7]]> : tensor<4x2xi64>
+    // CHECK: (tensor<2xf32>) -> tensor<2xf32>
+    // expected-remark @below {{an all-reduce of which several devices take the same slice becomes a reduce-scatter, and an all-reduce of the slice}}
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = "stablehlo.dynamic_slice"(%0, %offset0) <{slice_sizes = array<i64: 2>}> : (tensor<8xf32>, tensor<i32>) -> tensor<2xf32>
+
+    // Four nodes of two devices, and weights between the nodes.
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 2, 4, 6], [1, 3, 5, 7]]>
+    // CHECK: %[[OUTER:.*]] = "stablehlo.all_reduce"(%[[PART]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 1], [2, 3], [4, 5], [6, 7]]>
+    // expected-remark @below {{several devices take the same slice}}
+    %2 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = "stablehlo.dynamic_slice"(%2, %offset1) <{slice_sizes = array<i64: 2>}> : (tensor<8xf32>, tensor<i32>) -> tensor<2xf32>
+
+    // Three tiers, and weights replicated over the middle one. The group lists
+    // its devices in some order.
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 1, 4, 5], [2, 3, 6, 7]]>
+    // CHECK: %[[MIDDLE:.*]] = "stablehlo.all_reduce"(%[[PART]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]>
+    // expected-remark @below {{several devices take the same slice}}
+    %4 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[7, 2, 3, 1, 4, 5, 6, 0]]> : tensor<1x8xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8xf32>) -> tensor<8xf32>
+    %5 = "stablehlo.dynamic_slice"(%4, %offset2) <{slice_sizes = array<i64: 2>}> : (tensor<8xf32>, tensor<i32>) -> tensor<2xf32>
+
+    // Groups of four, of which two take each half.
+    // CHECK: %[[PART:.*]] = "stablehlo.reduce_scatter"(%[[X]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 1], [2, 3], [4, 5], [6, 7]]>
+    // CHECK: (tensor<8xf32>) -> tensor<4xf32>
+    // CHECK: %[[HALF:.*]] = "stablehlo.all_reduce"(%[[PART]]) <{
+    // CHECK-SAME: dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]>
+    // expected-remark @below {{several devices take the same slice}}
+    %6 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8xf32>) -> tensor<8xf32>
+    %7 = "stablehlo.dynamic_slice"(%6, %offset3) <{slice_sizes = array<i64: 4>}> : (tensor<8xf32>, tensor<i32>) -> tensor<4xf32>
+
+    // CHECK: return %[[NODE]], %[[OUTER]], %[[MIDDLE]], %[[HALF]]
+    return %1, %3, %5, %7 : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
+  }
+}
+
+// -----
+
+// Slices that have not as many devices each as the others, or none, and groups
+// in which all take the same one.
+
+module attributes {mhlo.num_partitions = 6 : i32} {
+  // CHECK-LABEL: func @not_replicated
+  func.func @not_replicated(%x: tensor<6xf32>) -> (tensor<3xf32>, tensor<2xf32>, tensor<3xf32>, tensor<4xf32>) {
+    // CHECK-NOT: stablehlo.reduce_scatter
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %table0 = "stablehlo.constant"() <{value = dense<[0, 3, 0, 3, 0, 0]> : tensor<6xi32>}> : () -> tensor<6xi32>
+    %entry0 = "stablehlo.dynamic_slice"(%table0, %id) <{slice_sizes = array<i64: 1>}> : (tensor<6xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset0 = "stablehlo.reshape"(%entry0) : (tensor<1xi32>) -> tensor<i32>
+    %table1 = "stablehlo.constant"() <{value = dense<[0, 2, 0, 2, 0, 2]> : tensor<6xi32>}> : () -> tensor<6xi32>
+    %entry1 = "stablehlo.dynamic_slice"(%table1, %id) <{slice_sizes = array<i64: 1>}> : (tensor<6xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset1 = "stablehlo.reshape"(%entry1) : (tensor<1xi32>) -> tensor<i32>
+    %table2 = "stablehlo.constant"() <{value = dense<[0, 3, 0, 3, 0, 3]> : tensor<6xi32>}> : () -> tensor<6xi32>
+    %entry2 = "stablehlo.dynamic_slice"(%table2, %id) <{slice_sizes = array<i64: 1>}> : (tensor<6xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset2 = "stablehlo.reshape"(%entry2) : (tensor<1xi32>) -> tensor<i32>
+    %table3 = "stablehlo.constant"() <{value = dense<[0, 2, 0, 2, 0, 2]> : tensor<6xi32>}> : () -> tensor<6xi32>
+    %entry3 = "stablehlo.dynamic_slice"(%table3, %id) <{slice_sizes = array<i64: 1>}> : (tensor<6xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset3 = "stablehlo.reshape"(%entry3) : (tensor<1xi32>) -> tensor<i32>
+    // expected-remark @below {{its slices do not match its groups}}
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5]]> : tensor<1x6xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<6xf32>) -> tensor<6xf32>
+    %1 = "stablehlo.dynamic_slice"(%0, %offset0) <{slice_sizes = array<i64: 3>}> : (tensor<6xf32>, tensor<i32>) -> tensor<3xf32>
+    // expected-remark @below {{its slices do not match its groups}}
+    %2 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5]]> : tensor<1x6xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<6xf32>) -> tensor<6xf32>
+    %3 = "stablehlo.dynamic_slice"(%2, %offset1) <{slice_sizes = array<i64: 2>}> : (tensor<6xf32>, tensor<i32>) -> tensor<2xf32>
+    // expected-remark @below {{its slices do not match its groups}}
+    %4 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 2, 4], [1, 3, 5]]> : tensor<2x3xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<6xf32>) -> tensor<6xf32>
+    %5 = "stablehlo.dynamic_slice"(%4, %offset2) <{slice_sizes = array<i64: 3>}> : (tensor<6xf32>, tensor<i32>) -> tensor<3xf32>
+    // Slices that overlap.
+    // expected-remark @below {{its slices do not match its groups}}
+    %6 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5]]> : tensor<1x6xi64>, use_global_device_ids, channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<6xf32>) -> tensor<6xf32>
+    %7 = "stablehlo.dynamic_slice"(%6, %offset3) <{slice_sizes = array<i64: 4>}> : (tensor<6xf32>, tensor<i32>) -> tensor<4xf32>
+    return %1, %3, %5, %7 : tensor<3xf32>, tensor<2xf32>, tensor<3xf32>, tensor<4xf32>
+  }
+}
+
+// -----
+
+// Sums over dims of size 1 move elements.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @unit_sums
+  // CHECK-SAME: (%[[X:.*]]: tensor<1x1x4xf32>, %[[ONE:.*]]: tensor<1xf32>)
+  func.func @unit_sums(%x: tensor<1x1x4xf32>, %one: tensor<1xf32>) -> (tensor<4xf32>, tensor<f32>, tensor<1x1xf32>, tensor<1x4xf32>, tensor<1x4xf32>, tensor<ui32>) {
+    // CHECK-NOT: stablehlo.reduce"
+    // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[X]]) : (tensor<1x1x4xf32>) -> tensor<4xf32>
+    // CHECK-NOT: stablehlo.reduce"
+    // CHECK: %[[SCALAR:.*]] = "stablehlo.reshape"(%[[ONE]]) : (tensor<1xf32>) -> tensor<f32>
+    %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+    %1 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 0, 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<1x1x4xf32>, tensor<f32>) -> tensor<4xf32>
+    %2 = "stablehlo.reduce"(%one, %zero) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%b, %a) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<1xf32>, tensor<f32>) -> tensor<f32>
+
+    // A sum of four, one that begins with another number, and a maximum.
+    // CHECK-COUNT-3: "stablehlo.reduce"
+    %3 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 2>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<1x1x4xf32>, tensor<f32>) -> tensor<1x1xf32>
+    %begin = "stablehlo.constant"() <{value = dense<1.0> : tensor<f32>}> : () -> tensor<f32>
+    %4 = "stablehlo.reduce"(%x, %begin) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<1x1x4xf32>, tensor<f32>) -> tensor<1x4xf32>
+    %5 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %max = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%max) : (tensor<f32>) -> ()
+    }) : (tensor<1x1x4xf32>, tensor<f32>) -> tensor<1x4xf32>
+    // CHECK: return %[[FLAT]], %[[SCALAR]]
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    return %1, %2, %3, %4, %5, %id : tensor<4xf32>, tensor<f32>, tensor<1x1xf32>, tensor<1x4xf32>, tensor<1x4xf32>, tensor<ui32>
+  }
+}
+
+// -----
+
+// Of a step that is not the partitioner's, they stay.
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+  // CHECK-LABEL: func @written_unit_sum
+  func.func @written_unit_sum(%x: tensor<1x4xf32>) -> tensor<4xf32> {
+    // CHECK: "stablehlo.reduce"
+    %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+    %1 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<1x4xf32>, tensor<f32>) -> tensor<4xf32>
+    return %1 : tensor<4xf32>
+  }
+}
+
+// -----
+
 // With several replicas a partition is not a device.
 
 module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32} {

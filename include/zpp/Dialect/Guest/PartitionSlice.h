@@ -81,6 +81,10 @@ mlir::Value buildOnPart(mlir::OpBuilder &builder, mlir::Operation *op,
 /// ops.
 int64_t eraseXlaCopies(mlir::Operation *module);
 
+/// Makes reshapes of sums over dims of size 1, as the derivatives of broadcasts
+/// have them. They move elements, which the sums do not show.
+void reshapeUnitSums(mlir::Operation *module);
+
 /// Erases `op` if it is unused and has no side effect, and then the ops that
 /// only it has read.
 void eraseUnread(mlir::Operation *op);
