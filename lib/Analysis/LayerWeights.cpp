@@ -148,7 +148,8 @@ private:
   SmallVector<Use> getUses(const GatheredValue &gathered) {
     SmallVector<Use> uses;
     std::optional<Node> start = graph.find(gathered.whole);
-    if (!start)
+    // Rows of a batch that devices exchange are none.
+    if (!start || search.hasData[*start])
       return uses;
     llvm::DenseSet<Node> seen{*start};
     SmallVector<std::pair<Node, Dims>> pending{

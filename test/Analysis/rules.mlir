@@ -292,6 +292,81 @@ func.func @r4_input_not(%w: tensor<4x8xf32>, %batch: tensor<2x32xf32>) -> tensor
 
 // -----
 
+// A regularizer contracts the own part of a weight, too, but with itself.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r4_input_regularized(
+func.func @r4_input_regularized(%w: tensor<32x8xf32>, %x: tensor<128x32xi32>) -> (tensor<32x8xf32>, tensor<32x4xf32>) {
+  %0:2 = "sdy.manual_computation"(%w, %x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%part: tensor<4x8xf32>, %rows: tensor<16x32xi32>):
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%part) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %tokens = "stablehlo.convert"(%rows) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%tokens, %whole) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %target = "stablehlo.slice"(%tokens) <{limit_indices = array<i64: 16, 8>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<16x32xf32>) -> tensor<16x8xf32>
+  %e = "stablehlo.subtract"(%y, %target) : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %g = "stablehlo.dot"(%tokens, %e) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
+  %products = "stablehlo.dot_general"(%part, %part) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x4xf32>
+  "sdy.return"(%mine, %products) : (tensor<4x8xf32>, tensor<4x4xf32>) -> ()
+  }) : (tensor<32x8xf32>, tensor<128x32xi32>) -> (tensor<32x8xf32>, tensor<32x4xf32>)
+  return %0#0, %0#1 : tensor<32x8xf32>, tensor<32x4xf32>
+}
+
+// -----
+
+// Rows of a batch that devices exchange, as attention over devices does: each computes
+// products of its own rows with a weight.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r4_input_not_exchanged(
+func.func @r4_input_not_exchanged(%w: tensor<8x8xf32>, %v: tensor<8x8xf32>, %batch: tensor<32x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+  %0:2 = "sdy.manual_computation"(%w, %v, %batch) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%w0: tensor<1x8xf32>, %v0: tensor<1x8xf32>, %own: tensor<4x8xf32>):
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %W = "stablehlo.all_gather"(%w0) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %V = "stablehlo.all_gather"(%v0) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  // expected-remark@+1 {{step input 2 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight}}
+  %all = "stablehlo.all_gather"(%own) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %q = "stablehlo.dot"(%own, %W) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %s = "stablehlo.dot_general"(%q, %all) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x32xf32>
+  %p = "stablehlo.exponential"(%s) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  %m = "stablehlo.dot"(%p, %all) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %y = "stablehlo.dot"(%m, %V) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %e = "stablehlo.subtract"(%y, %own) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %gv = "stablehlo.dot_general"(%m, %e) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
+  %dm = "stablehlo.dot_general"(%e, %V) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %dp = "stablehlo.dot_general"(%dm, %all) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x32xf32>
+  %ds = "stablehlo.multiply"(%dp, %p) : (tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  %dq = "stablehlo.dot"(%ds, %all) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %gw = "stablehlo.dot_general"(%own, %dq) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mv = "stablehlo.reduce_scatter"(%gv) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mw = "stablehlo.reduce_scatter"(%gw) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  %w1 = "stablehlo.subtract"(%w0, %mw) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  %v1 = "stablehlo.subtract"(%v0, %mv) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  "sdy.return"(%w1, %v1) : (tensor<1x8xf32>, tensor<1x8xf32>) -> ()
+  }) : (tensor<8x8xf32>, tensor<8x8xf32>, tensor<32x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+  return %0#0, %0#1 : tensor<8x8xf32>, tensor<8x8xf32>
+}
+
+// -----
+
 // A vector by which a weight's norm is estimated: the power iteration of a spectral norm.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
@@ -1878,6 +1953,53 @@ func.func @r16_layer_not_scored(%w: tensor<4x8xf32>, %f: tensor<2x8xf32>, %x: te
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %new = "stablehlo.subtract"(%w, %mine) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %new : tensor<4x8xf32>
+}
+
+// -----
+
+// Rows that devices exchange: where no softmax weighs them, they are contracted as a
+// layer contracts its weight.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r16_layer_not_exchanged(
+func.func @r16_layer_not_exchanged(%w: tensor<8x8xf32>, %v: tensor<8x8xf32>, %batch: tensor<32x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+  %0:2 = "sdy.manual_computation"(%w, %v, %batch) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}]>]>}> ({
+  ^bb0(%w0: tensor<1x8xf32>, %v0: tensor<1x8xf32>, %own: tensor<4x8xf32>):
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %W = "stablehlo.all_gather"(%w0) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %V = "stablehlo.all_gather"(%v0) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8xf32>) -> tensor<8x8xf32>
+  // expected-remark@+1 {{step input 2 seems to be data: no gradient of its shape is reduced, nothing that the step returns is made of it element by element, and no layer takes it as its weight}}
+  %all = "stablehlo.all_gather"(%own) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %q = "stablehlo.dot"(%own, %W) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %s = "stablehlo.dot_general"(%q, %all) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x32xf32>
+  %p = "stablehlo.tanh"(%s) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  %m = "stablehlo.dot"(%p, %all) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %y = "stablehlo.dot"(%m, %V) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %e = "stablehlo.subtract"(%y, %own) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %gv = "stablehlo.dot_general"(%m, %e) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
+  %dm = "stablehlo.dot_general"(%e, %V) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %dp = "stablehlo.dot_general"(%dm, %all) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<4x8xf32>, tensor<32x8xf32>) -> tensor<4x32xf32>
+  %ds = "stablehlo.multiply"(%dp, %p) : (tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  %dq = "stablehlo.dot"(%ds, %all) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  %gw = "stablehlo.dot_general"(%own, %dq) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mv = "stablehlo.reduce_scatter"(%gv) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mw = "stablehlo.reduce_scatter"(%gw) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<8x8xf32>) -> tensor<1x8xf32>
+  %w1 = "stablehlo.subtract"(%w0, %mw) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  %v1 = "stablehlo.subtract"(%v0, %mv) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+  "sdy.return"(%w1, %v1) : (tensor<1x8xf32>, tensor<1x8xf32>) -> ()
+  }) : (tensor<8x8xf32>, tensor<8x8xf32>, tensor<32x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+  return %0#0, %0#1 : tensor<8x8xf32>, tensor<8x8xf32>
 }
 
 // -----
