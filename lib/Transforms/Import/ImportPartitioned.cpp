@@ -344,12 +344,13 @@ private:
   static std::optional<SlicedGroups> splitGroups(const ReplicaGroups &groups,
                                                  ArrayRef<int64_t> offsets,
                                                  int64_t size, int64_t whole) {
-    int64_t count = whole / size;
-    if (whole % size != 0 || count < 2)
+    if (size == 0 || whole % size != 0 || whole == size)
       return std::nullopt;
+    int64_t count = whole / size;
     SlicedGroups result;
     for (const std::vector<int64_t> &group : groups) {
-      if (group.size() != groups[0].size() || group.size() % count != 0)
+      if (group.empty() || group.size() != groups[0].size() ||
+          group.size() % count != 0)
         return std::nullopt;
       size_t copies = group.size() / count;
       // The devices of each slice.

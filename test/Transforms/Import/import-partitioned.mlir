@@ -1159,3 +1159,25 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     return %2 : tensor<8x4xf32>
   }
 }
+
+// -----
+
+// A slice of nothing.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @empty
+  func.func @empty(%x: tensor<8x4xf32>) -> tensor<0x4xf32> {
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %offset = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
+    // CHECK: "stablehlo.all_reduce"
+    // expected-remark @below {{its slices do not match its groups}}
+    %sum = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%s) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %part = "stablehlo.dynamic_slice"(%sum, %offset, %zero) <{slice_sizes = array<i64: 0, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<0x4xf32>
+    return %part : tensor<0x4xf32>
+  }
+}
