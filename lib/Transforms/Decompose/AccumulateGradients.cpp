@@ -11,6 +11,7 @@
 #include "zpp/Analysis/Loops/IterationPlaces.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Accumulated.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -40,6 +41,30 @@ static std::string getWhyRepeated(ReduceScatterOp scatter,
         .str();
   return "because one hop sends it over all tiers; give formats of several "
          "hops, as in gradients=i8:i4";
+}
+
+/// True if `value` is made, element by element and by sums over devices, of
+/// what a loop has added up.
+static bool isAddedUp(Value value) {
+  SmallVector<Value> worklist{value};
+  llvm::SmallDenseSet<Value> visited{value};
+  while (!worklist.empty()) {
+    Value made = worklist.pop_back_val();
+    Operation *op = made.getDefiningOp();
+    if (WhileView loop = WhileView::get(op)) {
+      unsigned index = cast<OpResult>(made).getResultNumber();
+      Operation *sum = loop.getNext(index).getDefiningOp();
+      if (sum && isNamed(sum, guest::kAdd) &&
+          llvm::is_contained(sum->getOperands(), loop.getCarried(index)))
+        return true;
+    } else if (op && (isElementwise(op) || movesData(op) ||
+                      isa<FromLocalOp, ToLocalOp, ReduceScatterOp>(op))) {
+      for (Value operand : op->getOperands())
+        if (visited.insert(operand).second)
+          worklist.push_back(operand);
+    }
+  }
+  return false;
 }
 
 namespace {
@@ -117,7 +142,7 @@ private:
           << ("it crosses the slower tiers in each iteration of a loop, " +
               getWhyRepeated(scatter, group));
     });
-    if (!alone || hasLoop || hasSums)
+    if (!alone || hasLoop || hasSums || isAddedUp(alone->getOperand(0)))
       return;
     remark::missed(
         alone.getLoc(),

@@ -304,6 +304,41 @@ func.func @sum_over_calls(%sum: tensor<4xf32>, %x: tensor<32xf32>, %y: tensor<32
 !partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
 !own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
 
+// A loop adds up what only then is summed over the devices.
+// CHECK-LABEL: func @sum_before
+// REMARK-NOT: one-micro-batch
+func.func @sum_before(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %third = "stablehlo.constant"() <{value = dense<0.33> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %next = "stablehlo.add"(%g, %s) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %mean = "stablehlo.multiply"(%third, %0#1) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %a = zero.from_local %mean : tensor<32xf32> to !whole
+  %b = zero.reduce_scatter sum %a along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  // CHECK: along ["node"]
+  %c = zero.reduce_scatter sum %b along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %c : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
 // Stacks of two loops over layers: the first one leaves partial sums. The last
 // one adds its own, layer by layer, at their scale, and sends each.
 // CHECK-LABEL: func @stacks_in_a_row
