@@ -108,8 +108,8 @@ public:
 
 private:
   /// Says of each sum over slower tiers that is left in a loop what would have
-  /// to change, and of a step without such a loop, in which no gradients of
-  /// micro-batches are added up, that the step is to have the loop.
+  /// to change. Says of a step without such a loop that its gradients are added
+  /// up before, or that the step is to have the loop.
   void explain(const AccumulationGroup &group, bool hasSums) {
     ProvenanceAnalysis provenances;
     ReduceScatterOp alone;
@@ -142,15 +142,24 @@ private:
           << ("it crosses the slower tiers in each iteration of a loop, " +
               getWhyRepeated(scatter, group));
     });
-    if (!alone || hasLoop || hasSums || isAddedUp(alone->getOperand(0)))
+    if (!alone || hasLoop || hasSums)
       return;
-    remark::missed(
-        alone.getLoc(),
-        remark::RemarkOpts::name("one-micro-batch").category(getArgument()))
-        << "the step adds up no gradients of micro-batches; what is added up "
-           "over several calls, as by optax.MultiSteps, crosses the slower "
-           "tiers in each call; take all micro-batches in one call, in a "
-           "lax.scan";
+    auto remarkLeft = [&](const char *name, const char *text) {
+      remark::missed(alone.getLoc(),
+                     remark::RemarkOpts::name(name).category(getArgument()))
+          << text;
+    };
+    if (isAddedUp(alone->getOperand(0)))
+      remarkLeft("added-up-before",
+                 "a loop adds up the gradients before they leave the group, so "
+                 "they cross the slower tiers once per update as it is; leave "
+                 "out accumulate");
+    else
+      remarkLeft("one-micro-batch",
+                 "the step adds up no gradients of micro-batches; what is "
+                 "added up over several calls, as by optax.MultiSteps, crosses "
+                 "the slower tiers in each call; take all micro-batches in one "
+                 "call, in a lax.scan");
   }
 };
 } // namespace
