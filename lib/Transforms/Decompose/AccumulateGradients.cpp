@@ -54,7 +54,7 @@ static bool isAddedUp(Value value) {
     if (WhileView loop = WhileView::get(op)) {
       unsigned index = cast<OpResult>(made).getResultNumber();
       Operation *sum = loop.getNext(index).getDefiningOp();
-      if (sum && isNamed(sum, guest::kAdd) &&
+      if (isAddition(sum) &&
           llvm::is_contained(sum->getOperands(), loop.getCarried(index)))
         return true;
     } else if (op && (isElementwise(op) || movesData(op) ||

@@ -123,9 +123,9 @@ public:
     buckets.restore([&](Operation *part) { return rewritten.contains(part); });
     if (!isFromPartitioner)
       return;
-    foldTransposesOfSums(module, [&](Operation *scatter) {
+    foldTransposesOfSums(module, [&](Operation *sum) {
       remark::passed(
-          scatter->getLoc(),
+          sum->getLoc(),
           remark::RemarkOpts::name("rewritten").category(getArgument()))
           << "the operands of a product are exchanged, so that its sum is not "
              "transposed";

@@ -76,13 +76,12 @@ bool Ties::isReadLaterOnly(Value value, Operation *op) const {
 /// `op`.
 Value Ties::getStorage(Value value, Operation *op) const {
   Value storage = value;
-  while (isReadLaterOnly(value, op)) {
-    Operation *source = storage.getDefiningOp();
-    if (!isNamed(source, guest::kReshape) || !canTie(source->getOperand(0), op))
+  while (isNamed(storage.getDefiningOp(), guest::kReshape)) {
+    storage = storage.getDefiningOp()->getOperand(0);
+    if (!canTie(storage, op))
       break;
-    storage = source->getOperand(0);
     if (!storage.hasOneUse())
-      return storage;
+      return isReadLaterOnly(value, op) ? storage : value;
   }
   return value;
 }
@@ -304,28 +303,28 @@ static bool isCheap(Operation *op) {
 /// later ops read behind `op`, so that they read the tied value.
 void Ties::moveReaders(Value value, Operation *op) {
   // Each comes after what it reads.
-  llvm::SetVector<Operation *> shapes;
+  llvm::SetVector<Operation *> readers;
   SmallVector<Value> worklist{value};
   while (!worklist.empty())
     for (Operation *user : worklist.pop_back_val().getUsers())
       if (user->getBlock() == &getBlock() && order.isBefore(user, op) &&
           isCheap(user) && !transfers.isMovedSource(user) &&
-          shapes.insert(user))
+          readers.insert(user))
         llvm::append_range(worklist, user->getResults());
   llvm::DenseSet<Operation *> movable;
-  for (Operation *shape : llvm::reverse(shapes))
-    if (llvm::all_of(shape->getUses(), [&](OpOperand &use) {
+  for (Operation *reader : llvm::reverse(readers))
+    if (llvm::all_of(reader->getUses(), [&](OpOperand &use) {
           Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
           return user != op &&
                  (movable.contains(user) || canRetie(use, user, op));
         }))
-      movable.insert(shape);
+      movable.insert(reader);
   SmallVector<Operation *> moved;
   llvm::DenseSet<Value> read{value};
-  for (Operation *shape : shapes)
-    if (movable.contains(shape) && read.contains(shape->getOperand(0))) {
-      moved.push_back(shape);
-      read.insert_range(shape->getResults());
+  for (Operation *reader : readers)
+    if (movable.contains(reader) && read.contains(reader->getOperand(0))) {
+      moved.push_back(reader);
+      read.insert_range(reader->getResults());
     }
   llvm::sort(moved,
              [&](Operation *a, Operation *b) { return order.isBefore(a, b); });
