@@ -21,7 +21,11 @@ with accumulate=gpu; their learning rate is twice as high: it grows with the
 square root of the batch.
 
 --run trains what is missing in results/, and --table prints what has been found
-and draws time-to-loss.svg (if matplotlib is installed).
+and draws time-to-loss.svg (if matplotlib is installed). A host with four GPUs can
+train two rows at a time, each between devices of its own (--rows):
+
+    CUDA_VISIBLE_DEVICES=2,3 unshare --net --mount sh -c \\
+      'mount -t sysfs sysfs /sys; ip link set lo up; python bench/time_to_loss.py ...'
 """
 
 import argparse

@@ -63,30 +63,49 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
 // What can be converted
 //===----------------------------------------------------------------------===//
 
-/// True for a scatter that was left alone and is one reduce_scatter: a sum of
-/// the whole tensor over all axes of its result, in their order, without
-/// padding or format.
-static bool isPlainScatter(ReduceScatterOp op) {
+/// The parts that a device's tensor is split into along the partitioned dim for
+/// a scatter that was left alone: the scattered ones are next to each other.
+struct PlainScatter {
+  /// Parts in front of the scattered ones, of which the device keeps all.
+  int64_t before = 1;
+};
+
+/// The parts of a scatter that is one reduce_scatter of the device's tensor: a
+/// sum over all axes that partition more of its result than of its operand, in
+/// their order, without padding or format. nullopt for another scatter.
+static std::optional<PlainScatter> getPlainScatter(ReduceScatterOp op) {
   ShardType from = op.getOperand().getType(), to = op.getType();
-  zpp::Mesh mesh = op.getMeshAttr().getMesh();
-  SmallVector<Attribute> axes =
-      llvm::map_to_vector(to.getFactors(), [](FactorAttr factor) {
-        return Attribute(factor.getAxis());
-      });
-  return op.getKind() == ReduceKind::Sum && !op.getWire() && from.isWhole() &&
-         axes == op.getAlong().getValue() &&
-         to.getGlobal().getElementType() == from.getGlobal().getElementType() &&
-         to.getUnit() * llvm::product_of(to.getFactorSizes()) ==
-             to.getGlobal().getDimSize(to.getDim()) &&
-         op.getOperand().getDefiningOp<FromLocalOp>() &&
-         llvm::all_of(op->getUsers(), llvm::IsaPred<ToLocalOp>);
+  if (op.getKind() != ReduceKind::Sum || op.getWire() ||
+      to.getGlobal().getElementType() != from.getGlobal().getElementType() ||
+      to.getUnit() * llvm::product_of(to.getFactorSizes()) !=
+          to.getGlobal().getDimSize(to.getDim()) ||
+      !op.getOperand().getDefiningOp<FromLocalOp>() ||
+      !llvm::all_of(op->getUsers(), llvm::IsaPred<ToLocalOp>))
+    return std::nullopt;
+  PlainScatter plain;
+  ArrayRef<Attribute> along = op.getAlong().getValue(), missing = along;
+  for (auto [before, after, size] : llvm::zip_equal(
+           from.getFactors(), to.getFactors(), to.getFactorSizes())) {
+    if (!before.isWhole())
+      continue;
+    if (!after.isWhole()) {
+      if (missing.empty() || missing.front() != Attribute(after.getAxis()))
+        return std::nullopt;
+      missing = missing.drop_front();
+    } else if (missing.size() == along.size()) {
+      plain.before *= size;
+    } else if (!missing.empty()) {
+      return std::nullopt;
+    }
+  }
+  return missing.empty() ? std::optional(plain) : std::nullopt;
 }
 
 /// True for a plain scatter and the ops at its border.
 static bool isOfPlainScatter(Operation *op) {
   auto isPlain = [](Operation *other) {
     auto scatter = dyn_cast_or_null<ReduceScatterOp>(other);
-    return scatter && isPlainScatter(scatter);
+    return scatter && getPlainScatter(scatter);
   };
   if (auto toLocal = dyn_cast<ToLocalOp>(op))
     return isPlain(toLocal.getShard().getDefiningOp());
@@ -278,14 +297,26 @@ struct LowerPlainScatter : public OpConversionPattern<ReduceScatterOp> {
   LogicalResult
   matchAndRewrite(ReduceScatterOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
-    if (!isPlainScatter(op))
+    std::optional<PlainScatter> plain = getPlainScatter(op);
+    if (!plain)
       return rewriter.notifyMatchFailure(op, "it is not one reduce_scatter");
     StablehloBuilder b(rewriter, op.getLoc());
-    Operation *scatter = b.reduceScatter(adaptor.getOperand(), getGroups(op),
-                                         op.getType().getDim());
-    restoreSource(op, scatter);
+    Value local = adaptor.getOperand();
+    int64_t dim = op.getType().getDim();
+    SmallVector<int64_t> shape(cast<ShapedType>(local.getType()).getShape());
+    if (plain->before > 1) {
+      shape[dim] /= plain->before;
+      shape.insert(shape.begin() + dim, plain->before);
+      ++dim;
+    }
+    Operation *scatter =
+        b.reduceScatter(b.reshape(local, shape), getGroups(op), dim);
+    // The dim of a source is that of the tensor as it came.
+    if (plain->before == 1)
+      restoreSource(op, scatter);
     copyMarks(op, scatter);
-    rewriter.replaceOp(op, scatter);
+    rewriter.replaceOp(op, b.reshape(scatter->getResult(0),
+                                     op.getType().getLocalType().getShape()));
     return success();
   }
 };

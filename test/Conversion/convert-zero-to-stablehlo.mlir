@@ -448,6 +448,35 @@ func.func @plain_scatter(%g: tensor<3x16xbf16>) -> tensor<3x2xbf16> {
   return %2 : tensor<3x2xbf16>
 }
 
+// So is one of a part of the axes. Within a node, slices of all nodes are summed.
+// CHECK-LABEL: func @plain_inner_hop
+// CHECK-SAME: (%[[G:.*]]: tensor<3x16xbf16>)
+func.func @plain_inner_hop(%g: tensor<3x16xbf16>) -> tensor<3x4xbf16> {
+  // CHECK-NEXT: %[[IN:.*]] = "stablehlo.reshape"(%[[G]]) : (tensor<3x16xbf16>) -> tensor<3x2x8xbf16>
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reduce_scatter"(%[[IN]]) <{{{.*}}replica_groups = dense<{{\[\[}}0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, scatter_dimension = 2 : i64
+  // CHECK: }) {zpp.origin = 1 : i64} : (tensor<3x2x8xbf16>) -> tensor<3x2x2xbf16>
+  // CHECK-NEXT: %[[OUT:.*]] = "stablehlo.reshape"(%[[R]]) : (tensor<3x2x2xbf16>) -> tensor<3x4xbf16>
+  // CHECK-NEXT: return %[[OUT]]
+  %0 = zero.from_local %g : tensor<3x16xbf16> to !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh>
+  %1 = zero.reduce_scatter sum %0 along ["gpu"] {zpp.origin = 1 : i64}
+      : !zero.shard<3x16xbf16, dim 1 = (2, 4) on #mesh> to !zero.shard<3x16xbf16, dim 1 = (2, "gpu") on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<3x16xbf16, dim 1 = (2, "gpu") on #mesh> to tensor<3x4xbf16>
+  return %2 : tensor<3x4xbf16>
+}
+
+// CHECK-LABEL: func @plain_outer_hop
+// CHECK-SAME: (%[[G:.*]]: tensor<3x4xf32>)
+func.func @plain_outer_hop(%g: tensor<3x4xf32>) -> tensor<3x2xf32> {
+  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reduce_scatter"(%[[G]]) <{{{.*}}replica_groups = dense<{{\[\[}}0, 4], [1, 5], [2, 6], [3, 7]]> : tensor<4x2xi64>, scatter_dimension = 1 : i64
+  // CHECK: (tensor<3x4xf32>) -> tensor<3x2xf32>
+  // CHECK-NEXT: return %[[R]]
+  %0 = zero.from_local %g : tensor<3x4xf32> to !zero.shard<3x16xf32, dim 1 = (2, "gpu") on #mesh>
+  %1 = zero.reduce_scatter sum %0 along ["node"]
+      : !zero.shard<3x16xf32, dim 1 = (2, "gpu") on #mesh> to !zero.shard<3x16xf32, dim 1 = ("node", "gpu") on #mesh>
+  %2 = zero.to_local %1 : !zero.shard<3x16xf32, dim 1 = ("node", "gpu") on #mesh> to tensor<3x2xf32>
+  return %2 : tensor<3x2xf32>
+}
+
 // With a source it is that, and so is a gather with what orders its chunks.
 // CHECK-LABEL: func @source_of_scatter
 // CHECK-SAME: (%[[G:.*]]: tensor<3x16xbf16>)

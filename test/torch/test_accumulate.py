@@ -44,6 +44,17 @@ def test_exact_gradients_may_be_summed(pool, group):
                     plain(pool, training.gradients, micro_batches=3), 1e-5)
 
 
+@pytest.mark.parametrize("node, rewritten", [("0.001", True), ("300", False)])
+def test_hops_that_do_not_pay_are_left_to_pytorch(pool, node, rewritten):
+    """Within a node of NVLink sums stay exact, and between fast nodes, too."""
+    options = {**ONCE, "links": f"node={node}gbyte,gpu=300gbyte"}
+    check_gradients(pool(training.gradients, options, micro_batches=3),
+                    plain(pool, training.gradients, micro_batches=3), I4_ERROR)
+    report = pool(training.train, options, steps=1, report=True)[0]["report"]
+    assert {entry["rewritten"] for entry in report["collectives"]
+            if entry["kind"] == "reduce_scatter"} == {rewritten}
+
+
 def test_divide_factor(pool):
     expected = [{name: value / 2 for name, value in gradients.items()}
                 for gradients in plain(pool, training.gradients, micro_batches=2)]
