@@ -291,10 +291,8 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createPipelineChunksPass(pipeline));
   // Iterations of a loop overlap if one gathers what the next one needs. Where
   // they are too few for that, they need no loop.
+  pm.addPass(createUnrollLoopsPass());
   RotateLoopsPassOptions rotate;
-  UnrollLoopsPassOptions unroll;
-  unroll.maxTrips = rotate.minTrips - 1;
-  pm.addPass(createUnrollLoopsPass(unroll));
   rotate.prefetchBytes = settings.prefetchBytes;
   pm.addPass(createRotateLoopsPass(rotate));
   OverlapCollectivesPassOptions overlap;

@@ -42,11 +42,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
 
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
-#: Ways to write the step; the first is trained for long. Loops of 8 layers
+#: Ways to write the step; the first is trained for long. Loops of 17 layers
 #: scatter in their next iteration.
 MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
-    "state": {}, "state-scan": {"scan": True, "layers": 8}}
+    "state": {}, "state-scan": {"scan": True, "layers": 17}}
 #: Other options than ALL_ON: what is kept from step to step.
 OPTIONS = dict.fromkeys(("state", "state-scan"), {
     "weights": "i4:delta", "tuning": {"rotate": 32}})

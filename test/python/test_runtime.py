@@ -124,14 +124,14 @@ def test_collectives_of_xla_come_behind_the_last_wait(model):
 #: Loops whose gradients are scattered in the next iteration: changes of the model,
 #: of the options, and how often each such scatter is executed.
 LOOPS = {
-    "layers": ({"scan": True, "layers": 8}, {}, [8]),
+    "layers": ({"scan": True, "layers": 17}, {}, [17]),
     "no checkpoint": (
-        {"scan": True, "layers": 8, "checkpoint": "none"}, {}, [8]),
+        {"scan": True, "layers": 17, "checkpoint": "none"}, {}, [17]),
     "micro-batches": (
         {"accumulate": 8, "layers": 1, "mesh": MESHES["two devices"][0]},
         {"mesh": None, "secondary": "none"}, [8]),
     "micro-batches, scan": (
-        {"accumulate": 2, "scan": True, "layers": 8}, {}, [16]),
+        {"accumulate": 2, "scan": True, "layers": 17}, {}, [34]),
 }
 
 

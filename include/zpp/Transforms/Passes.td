@@ -2076,8 +2076,9 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
   let summary = "Write the layers of short loops one after the other (4.1.1)";
   let description = [{
     `zero-rotate-loops` takes one collective more than a loop has iterations,
-    which is too much for a loop over a few layers. Without a loop, the layers
-    overlap as those of a step that was written without one.
+    and the links are idle between two of them, which is too much for a loop
+    over a few layers. Without a loop, the layers overlap as those of a step
+    that was written without one.
 
     Replaced is a loop of at most `max-trips` iterations that are the layers of
     a model: all weights that it gathers depend on the number of the iteration,
@@ -2218,7 +2219,7 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     ```
   }];
   let options = [
-    Option<"maxTrips", "max-trips", "int64_t", "7",
+    Option<"maxTrips", "max-trips", "int64_t", "16",
            "The most iterations of a loop that is replaced">,
   ];
 }

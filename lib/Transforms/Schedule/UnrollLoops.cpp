@@ -11,7 +11,9 @@
 #include "Loops/Peeling.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -272,6 +274,18 @@ static void readAhead(const CountedLoop &counted, ArrayRef<IRMapping> mappings,
   }
 }
 
+/// Notes that each call of what `loop` starts keeps what it gathers, rather
+/// than each iteration of the loop.
+static void countKeptOnce(WhileView loop) {
+  auto unit = UnitAttr::get(loop->getContext());
+  for (auto start : loop.getBody().getOps<StartOp>())
+    if (FunctionOpInterface function = getStartedFunction(start))
+      function->walk([&](Operation *op) {
+        if (op->hasAttr(kKeepAttr))
+          op->setAttr(kKeepAttr, unit);
+      });
+}
+
 /// Replaces `loop` by its iterations, one after the other.
 ///
 /// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
@@ -283,6 +297,7 @@ static void readAhead(const CountedLoop &counted, ArrayRef<IRMapping> mappings,
 /// same reason gradients are stored in their stacks after all iterations.
 static void unroll(WhileView loop, const LoopCounter &counter,
                    ProvenanceAnalysis &provenances) {
+  countKeptOnce(loop);
   llvm::DenseSet<Operation *> stores = getGradientStores(loop);
   OpBuilder builder(loop.getOperation());
   Entering entering = enter(builder, loop, counter);

@@ -283,27 +283,27 @@ func.func @unknown(%x: tensor<16x16xf32>, %w: tensor<8x2x16xf32>, %end: tensor<i
   return %r#1 : tensor<16x16xf32>
 }
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: it has 8 iterations, with max-trips = 7
+// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: it has 17 iterations, with max-trips = 16
 // CHECK-LABEL: func @many
 // CHECK: "stablehlo.while"
-func.func @many(%x: tensor<16x16xf32>, %w: tensor<8x2x16xf32>) -> tensor<16x16xf32> {
+func.func @many(%x: tensor<16x16xf32>, %w: tensor<17x2x16xf32>) -> tensor<16x16xf32> {
   %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
   %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %eight = "stablehlo.constant"() <{value = dense<8> : tensor<i32>}> : () -> tensor<i32>
+  %seventeen = "stablehlo.constant"() <{value = dense<17> : tensor<i32>}> : () -> tensor<i32>
   %r:3 = "stablehlo.while"(%zero, %x, %w) ({
-  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<8x2x16xf32>):
-    %c = "stablehlo.compare"(%i, %eight) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<17x2x16xf32>):
+    %c = "stablehlo.compare"(%i, %seventeen) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
-  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<8x2x16xf32>):
-    %0 = "stablehlo.dynamic_slice"(%s, %i, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<8x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<17x2x16xf32>):
+    %0 = "stablehlo.dynamic_slice"(%s, %i, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<17x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
     %1 = "stablehlo.reshape"(%0) : (tensor<1x2x16xf32>) -> tensor<2x16xf32>
     %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"}]} : (tensor<2x16xf32>) -> tensor<16x16xf32>
     %3 = zero.wait %2 from(%1 : tensor<2x16xf32>) : tensor<16x16xf32>
     %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
     %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%n, %4, %s) : (tensor<i32>, tensor<16x16xf32>, tensor<8x2x16xf32>) -> ()
-  }) : (tensor<i32>, tensor<16x16xf32>, tensor<8x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<8x2x16xf32>)
+    "stablehlo.return"(%n, %4, %s) : (tensor<i32>, tensor<16x16xf32>, tensor<17x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x16xf32>, tensor<17x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<17x2x16xf32>)
   return %r#1 : tensor<16x16xf32>
 }
 
