@@ -11,6 +11,7 @@ Links are named "50gbit" (or any other number), "shared" (the loopback device as
 it is) and "nvlink" (one host, NVLink everywhere).
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -21,6 +22,9 @@ from lab import launch
 NODES = 2
 #: The packets that a processor's queue of received ones holds.
 _BACKLOG = pathlib.Path("/proc/sys/net/core/netdev_max_backlog")
+#: The processors that take what the loopback device has sent, as a mask.
+_RECEIVERS = pathlib.Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
+_CONGESTION = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def rate(link: str) -> float:
@@ -35,7 +39,8 @@ def rate(link: str) -> float:
 def shape(tc: str, link: str | None):
     """Limits the loopback device to the rate of `link`; None removes the limit.
     Queues hold what all senders together may have on the way, so that nothing is
-    dropped: a sender whose last segments are dropped waits for 200 ms."""
+    dropped: a sender whose last segments are dropped waits for 200 ms. How the host
+    receives and sends stays as it is set here."""
     if link is None:
         subprocess.run([*tc.split(), "qdisc", "del", "dev", "lo", "root"],
                        check=False)
@@ -44,6 +49,13 @@ def shape(tc: str, link: str | None):
     # namespace of its own cannot set it: it has what the host has.
     if _BACKLOG.exists():
         _BACKLOG.write_text("250000")
+    # What is shaped is received on the processor that happens to send, so that
+    # segments overtake each other and seem to be lost. Here the flow decides on
+    # which of 8 processors. With all of 64, steps take longer.
+    _RECEIVERS.write_text(f"{(1 << min(8, os.cpu_count() or 1)) - 1:x}")
+    # One that sends until something is lost. BBR stands still for 200 ms now and
+    # then to measure how long a packet takes.
+    _CONGESTION.write_text("reno")
     subprocess.run(
         [*tc.split(), "qdisc", "replace", "dev", "lo", "root", "tbf",
          "rate", link, "burst", "16mb", "latency", "200ms"], check=True)
