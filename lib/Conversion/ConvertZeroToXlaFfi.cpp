@@ -23,6 +23,8 @@
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
 #include "zpp/Dialect/Guest/CustomCall.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -44,15 +46,25 @@ using namespace zpp::zero;
 
 namespace {
 /// Passes one token through all starts and waits of a program.
+///
+/// Inside of a manual computation, and where there is none, it has the byte of
+/// a device. Outside of several ones it has those of all devices, and leaves
+/// one computation to enter the next: the first gathers of a backward pass may
+/// follow from nothing in the forward pass.
 class TokenThreading {
 public:
   explicit TokenThreading(Operation *root) {
+    auto module = dyn_cast<ModuleOp>(root);
+    if (!module)
+      module = root->getParentOfType<ModuleOp>();
+    devices = getNumDevices(module).value_or(0);
     root->walk([&](StartOp start) {
       for (Operation *op = start; op; op = op->getParentOp()) {
         holders.insert(op);
-        // A token can pass only into and out of loops.
-        if (Operation *parent = op->getParentOp();
-            parent && !isWhile(parent) && holders.insert(parent).second)
+        // A token can pass only into and out of loops and manual computations.
+        Operation *parent = op->getParentOp();
+        if (parent && holders.insert(parent).second && !isWhile(parent) &&
+            !manuals.contains(parent))
           blocks.push_back(op->getBlock());
       }
     });
@@ -60,31 +72,78 @@ public:
 
   void run() {
     for (Block *block : blocks)
-      run(*block, Value());
+      run(*block, Value(), /*isUsed=*/false);
   }
 
 private:
-  static Value createToken(Operation *before) {
+  /// Whether a token of all devices can enter and leave `op`.
+  bool isLinkable(Operation *op) {
+    if (devices == 0 || !manuals.contains(op) || !manuals.namesMesh(op))
+      return false;
+    for (Operation *parent = op->getParentOp(); parent;
+         parent = parent->getParentOp())
+      if (manuals.contains(parent))
+        return false;
+    std::string own = getSharedNothingSharding(op);
+    if (sharding.empty())
+      sharding = own;
+    return own == sharding;
+  }
+
+  /// Whether all that `block` holds lies in such computations.
+  bool isOutside(Block &block) {
+    bool holdsAny = false;
+    for (Operation &op : block) {
+      if (isa<StartOp, WaitOp>(op))
+        return false;
+      if (!holders.contains(&op))
+        continue;
+      if (isWhile(&op) ? !isOutside(WhileView(&op).getBody())
+                       : !isLinkable(&op))
+        return false;
+      holdsAny = true;
+    }
+    return holdsAny;
+  }
+
+  Value createToken(Operation *before, bool ofAllDevices) {
     OpBuilder builder(before);
-    auto type = RankedTensorType::get({1}, builder.getI8Type());
+    auto type = RankedTensorType::get({ofAllDevices ? devices : 1},
+                                      builder.getI8Type());
     return createConstant(
         builder, before->getLoc(),
         DenseElementsAttr::get(type, builder.getI8IntegerAttr(0)));
   }
 
-  /// Passes `token` through the starts and waits in `block` and in its loops.
-  /// Returns the last token.
-  Value run(Block &block, Value token) {
-    for (Operation &op : llvm::make_early_inc_range(block)) {
-      bool isScheduled = isa<StartOp, WaitOp>(op);
-      if (!isScheduled && !(isWhile(&op) && holders.contains(&op)))
+  /// Passes `token` through the starts and waits in `block`, in its loops and
+  /// its manual computations. Returns the last token, or what was given if
+  /// there are none. `isUsed`: the last one is.
+  Value run(Block &block, Value token, bool isUsed) {
+    SmallVector<Operation *> ops;
+    for (Operation &op : block)
+      if (isa<StartOp, WaitOp>(op) ||
+          (holders.contains(&op) && (isWhile(&op) || manuals.contains(&op))))
+        ops.push_back(&op);
+    bool outside = isOutside(block);
+    // Computations that follow each other, rather than one alone.
+    bool links = outside && (token || isUsed || ops.size() > 1);
+    for (Operation *op : ops) {
+      bool isUsedLater = isUsed || op != ops.back();
+      if (manuals.contains(op)) {
+        if (links)
+          token = runManual(op, token, isUsedLater);
+        else
+          run(ManualView(op).getBody(), Value(), /*isUsed=*/false);
         continue;
+      }
+      if (outside && !links) {
+        run(WhileView(op).getBody(), Value(), /*isUsed=*/false);
+        continue;
+      }
       if (!token)
-        token = createToken(&op);
-      if (isScheduled)
-        token = addTie(&op, token)->getResults().back();
-      else
-        token = runLoop(&op, token);
+        token = createToken(op, outside);
+      token = isWhile(op) ? runLoop(op, token)
+                          : addTie(op, token)->getResults().back();
     }
     return token;
   }
@@ -93,10 +152,32 @@ private:
   Value runLoop(Operation *loop, Value token) {
     WhileView extended = extendLoop(loop, token);
     Block &body = extended.getBody();
-    extended.addNext(run(body, body.getArguments().back()));
+    extended.addNext(run(body, body.getArguments().back(), /*isUsed=*/true));
     return extended->getResults().back();
   }
 
+  /// Lets the token, if there is one already, enter `manual`, and leave it if
+  /// it `isUsed`.
+  Value runManual(Operation *manual, Value token, bool isUsed) {
+    ManualView view(manual);
+    Value entered;
+    if (token) {
+      view = extendManualComputation(manual, token, ValueRange(), devices);
+      entered = view.getBody().getArguments().back();
+    }
+    Value last = run(view.getBody(), entered, isUsed);
+    if (!isUsed || !last)
+      return token;
+    view = extendManualComputation(view.getOperation(), ValueRange(), last,
+                                   devices);
+    return view->getResults().back();
+  }
+
+  ManualComputations manuals;
+  /// 0 if it is not known.
+  int64_t devices = 0;
+  /// Of what each device has its own part of, in linked computations.
+  std::string sharding;
   llvm::DenseSet<Operation *> holders;
   SmallVector<Block *> blocks;
 };

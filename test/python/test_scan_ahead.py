@@ -15,8 +15,8 @@ from training import ALL_ON, FAST, same_bits
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
 
-#: zero-rotate-loops takes loops of at least so many iterations.
-LEAST = 8
+#: Loops of at least so many layers stay loops.
+LEAST = 17
 MATRIX = forms.MATRIX
 
 
@@ -47,6 +47,8 @@ FORMS = {
     "unrolled-with-a-rest": form(forms.scan, 2 * LEAST + 1, unroll=2),
     "short": form(forms.scan, LEAST - 1),
     "outside": form(forms.scan, LEAST, wrap=forms.outside),
+    # The first gathers of the backward pass follow from nothing in the forward pass.
+    "outside, short": form(forms.scan, LEAST - 1, wrap=forms.outside),
     "policy-dots": form(forms.scan, LEAST, checkpoint=policy("dots_saveable")),
     "policy-everything-again":
         form(forms.scan, LEAST, checkpoint=policy("nothing_saveable")),
