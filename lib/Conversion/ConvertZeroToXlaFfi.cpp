@@ -125,8 +125,9 @@ private:
           (holders.contains(&op) && (isWhile(&op) || manuals.contains(&op))))
         ops.push_back(&op);
     bool outside = isOutside(block);
-    // Computations that follow each other, rather than one alone.
-    bool links = outside && (token || isUsed || ops.size() > 1);
+    // One computation alone needs no other token than its own. In a loop it
+    // does: XLA would move calls out of it that read nothing of the iteration.
+    bool links = outside && (isUsed || ops.size() > 1 || isWhile(ops.front()));
     for (Operation *op : ops) {
       bool isUsedLater = isUsed || op != ops.back();
       if (manuals.contains(op)) {
@@ -134,10 +135,6 @@ private:
           token = runManual(op, token, isUsedLater);
         else
           run(ManualView(op).getBody(), Value(), /*isUsed=*/false);
-        continue;
-      }
-      if (outside && !links) {
-        run(WhileView(op).getBody(), Value(), /*isUsed=*/false);
         continue;
       }
       if (!token)

@@ -72,18 +72,22 @@ func.func @loop(%x: tensor<8xf32>) -> (tensor<4x4xf32>, tensor<8xf32>) {
   return %r, %s : tensor<4x4xf32>, tensor<8xf32>
 }
 
-// A loop around one alone carries none: its iterations follow each other anyway.
+// A loop around one alone carries it: XLA would move a call out of the loop that
+// reads nothing of the iteration.
 
 // CHECK-LABEL: func @alone
 func.func @alone(%x: tensor<8xf32>) -> tensor<8xf32> {
-  // CHECK: "stablehlo.while"(%arg0) ({
+  // CHECK: %[[C:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<2xi8>}>
+  // CHECK: "stablehlo.while"(%arg0, %[[C]]) ({
   %s = "stablehlo.while"(%x) ({
   ^bb0(%a: tensor<8xf32>):
     %c = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
   ^bb0(%a: tensor<8xf32>):
-    // CHECK: "sdy.manual_computation"(%{{[^,)]*}}) <
+    // CHECK: }, {
+    // CHECK-NEXT: ^bb0(%[[A:.*]]: tensor<8xf32>, %[[T:.*]]: tensor<2xi8>):
+    // CHECK-NEXT: %[[M:.*]]:2 = "sdy.manual_computation"(%[[A]], %[[T]])
     %m = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
     ^bb0(%b: tensor<4xf32>):
       %y = zero.start @zpp_host::@gather(%b) : (tensor<4xf32>) -> tensor<2x4xf32>
@@ -91,6 +95,7 @@ func.func @alone(%x: tensor<8xf32>) -> tensor<8xf32> {
       %f = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
       "sdy.return"(%f) : (tensor<4xf32>) -> ()
     }) : (tensor<8xf32>) -> tensor<8xf32>
+    // CHECK: "stablehlo.return"(%[[M]]#0, %[[M]]#1)
     "stablehlo.return"(%m) : (tensor<8xf32>) -> ()
   }) : (tensor<8xf32>) -> tensor<8xf32>
   return %s : tensor<8xf32>
