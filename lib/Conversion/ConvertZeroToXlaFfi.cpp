@@ -22,8 +22,10 @@
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
+#include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/CustomCall.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
@@ -61,10 +63,9 @@ public:
     root->walk([&](StartOp start) {
       for (Operation *op = start; op; op = op->getParentOp()) {
         holders.insert(op);
-        // A token can pass only into and out of loops and manual computations.
+        // Into and out of other ops no token can pass.
         Operation *parent = op->getParentOp();
-        if (parent && holders.insert(parent).second && !isWhile(parent) &&
-            !manuals.contains(parent))
+        if (parent && holders.insert(parent).second && !canPass(parent))
           blocks.push_back(op->getBlock());
       }
     });
@@ -76,6 +77,18 @@ public:
   }
 
 private:
+  /// True for loops, branches and manual computations.
+  bool canPass(Operation *op) {
+    return isWhile(op) || isBranching(op) || manuals.contains(op);
+  }
+
+  /// True for a `case` or an `if` of which each region ends in results.
+  static bool isBranching(Operation *op) {
+    if (!isNamed(op, guest::kCase) && !isNamed(op, guest::kIf))
+      return false;
+    return BranchesView::get(op)->getBodies().size() == op->getNumRegions();
+  }
+
   /// Whether a token of all devices can enter and leave `op`.
   bool isLinkable(Operation *op) {
     if (devices == 0 || !manuals.contains(op) || !manuals.namesMesh(op))
@@ -98,12 +111,23 @@ private:
         return false;
       if (!holders.contains(&op))
         continue;
-      if (isWhile(&op) ? !isOutside(WhileView(&op).getBody())
-                       : !isLinkable(&op))
+      if (isBranching(&op)) {
+        for (Block *body : BranchesView::get(&op)->getBodies())
+          if (holdsCalls(*body) && !isOutside(*body))
+            return false;
+      } else if (isWhile(&op) ? !isOutside(WhileView(&op).getBody())
+                              : !isLinkable(&op)) {
         return false;
+      }
       holdsAny = true;
     }
     return holdsAny;
+  }
+
+  bool holdsCalls(Block &block) {
+    return llvm::any_of(block, [&](Operation &op) {
+      return isa<StartOp, WaitOp>(op) || holders.contains(&op);
+    });
   }
 
   Value createToken(Operation *before, bool ofAllDevices) {
@@ -115,19 +139,19 @@ private:
         DenseElementsAttr::get(type, builder.getI8IntegerAttr(0)));
   }
 
-  /// Passes `token` through the starts and waits in `block`, in its loops and
-  /// its manual computations. Returns the last token, or what was given if
-  /// there are none. `isUsed`: the last one is.
+  /// Passes `token` through the starts and waits in `block`, in its loops, its
+  /// branches and its manual computations. Returns the last token, or what was
+  /// given if there are none. `isUsed`: the last one is.
   Value run(Block &block, Value token, bool isUsed) {
     SmallVector<Operation *> ops;
     for (Operation &op : block)
-      if (isa<StartOp, WaitOp>(op) ||
-          (holders.contains(&op) && (isWhile(&op) || manuals.contains(&op))))
+      if (isa<StartOp, WaitOp>(op) || (holders.contains(&op) && canPass(&op)))
         ops.push_back(&op);
     bool outside = isOutside(block);
     // One computation alone needs no other token than its own. In a loop it
     // does: XLA would move calls out of it that read nothing of the iteration.
-    bool links = outside && (isUsed || ops.size() > 1 || isWhile(ops.front()));
+    bool links =
+        outside && (isUsed || ops.size() > 1 || !manuals.contains(ops.front()));
     for (Operation *op : ops) {
       bool isUsedLater = isUsed || op != ops.back();
       if (manuals.contains(op)) {
@@ -139,10 +163,36 @@ private:
       }
       if (!token)
         token = createToken(op, outside);
-      token = isWhile(op) ? runLoop(op, token)
-                          : addTie(op, token)->getResults().back();
+      if (isWhile(op))
+        token = runLoop(op, token);
+      else if (isBranching(op))
+        token = runBranches(op, token);
+      else
+        token = addTie(op, token)->getResults().back();
     }
     return token;
+  }
+
+  /// Lets each region of `op` read the token and return its last one.
+  Value runBranches(Operation *op, Value token) {
+    for (Block *body : BranchesView::get(op)->getBodies()) {
+      Value last = run(*body, token, /*isUsed=*/true);
+      body->back().insertOperands(body->back().getNumOperands(), last);
+    }
+    OpBuilder builder(op);
+    OperationState state(op->getLoc(), op->getName());
+    state.addOperands(op->getOperands());
+    state.addTypes(op->getResultTypes());
+    state.addTypes(token.getType());
+    state.propertiesAttr = op->getPropertiesAsAttribute();
+    state.addAttributes(op->getDiscardableAttrDictionary().getValue());
+    for (Region &region : op->getRegions())
+      state.addRegion()->takeBody(region);
+    Operation *extended = builder.create(state);
+    op->replaceAllUsesWith(
+        extended->getResults().take_front(op->getNumResults()));
+    op->erase();
+    return extended->getResults().back();
   }
 
   /// Makes `loop` carry the token.

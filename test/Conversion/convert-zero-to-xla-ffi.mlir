@@ -105,6 +105,33 @@ func.func @loop(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<2x4xf32>) {
   return %r, %w : tensor<4xf32>, tensor<2x4xf32>
 }
 
+// Each branch reads the token and returns its last one.
+
+// CHECK-LABEL: func @branches
+// CHECK-SAME: (%[[P:.*]]: tensor<i1>, %[[X:.*]]: tensor<4xf32>)
+func.func @branches(%p: tensor<i1>, %x: tensor<4xf32>) -> (tensor<2x4xf32>, tensor<2x4xf32>) {
+  // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<1xi8>}>
+  // CHECK-NEXT: %[[S:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[C]]){{.*}}"zpp.start"
+  %y = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+  // CHECK-NEXT: %[[IF:.*]]:2 = "stablehlo.if"(%[[P]]) ({
+  %r = "stablehlo.if"(%p) ({
+    // CHECK-NEXT: %[[S2:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[S]]#1){{.*}}"zpp.start"
+    %z = zero.start @zpp_host::@gather(%x) : (tensor<4xf32>) -> tensor<2x4xf32>
+    // CHECK-NEXT: %[[W:.*]]:2 = "stablehlo.custom_call"(%[[X]], %[[S2]]#0, %[[S2]]#1){{.*}}"zpp.wait"
+    %w = zero.wait %z from(%x : tensor<4xf32>) : tensor<2x4xf32>
+    // CHECK-NEXT: "stablehlo.return"(%[[W]]#0, %[[W]]#1)
+    "stablehlo.return"(%w) : (tensor<2x4xf32>) -> ()
+  }, {
+    %e = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x4xf32>}> : () -> tensor<2x4xf32>
+    // CHECK: "stablehlo.return"(%{{.*}}, %[[S]]#1)
+    "stablehlo.return"(%e) : (tensor<2x4xf32>) -> ()
+  // CHECK-NEXT: }) : (tensor<i1>) -> (tensor<2x4xf32>, tensor<1xi8>)
+  }) : (tensor<i1>) -> tensor<2x4xf32>
+  // CHECK-NEXT: "stablehlo.custom_call"(%[[X]], %[[S]]#0, %[[IF]]#1){{.*}}"zpp.wait"
+  %v = zero.wait %y from(%x : tensor<4xf32>) : tensor<2x4xf32>
+  return %r, %v : tensor<2x4xf32>, tensor<2x4xf32>
+}
+
 // A manual computation, and a function, begin with tokens of their own.
 
 // CHECK-LABEL: func @manual

@@ -45,8 +45,9 @@ void populateZeroToXlaFfiPatterns(mlir::RewritePatternSet &patterns,
                                   llvm::StringRef bundle = "");
 
 /// Ties a token, a tensor<1xi8>, through all starts and waits in program order,
-/// and through the loops and manual computations around them, as their last tie.
-/// Every rank then executes them in this order. The program must be a schedule
+/// and through the loops, branches and manual computations around them, as
+/// their last tie. Every rank then executes them in this order. The program
+/// must be a schedule
 /// (`zero::verifySchedule`).
 void addOrderTokens(mlir::Operation *root);
 
