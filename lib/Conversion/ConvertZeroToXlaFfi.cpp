@@ -223,7 +223,7 @@ private:
   ManualComputations manuals;
   /// 0 if it is not known.
   int64_t devices = 0;
-  /// Of what each device has its own part of, in linked computations.
+  /// The sharding of a token of all devices; empty until a computation has one.
   std::string sharding;
   llvm::DenseSet<Operation *> holders;
   SmallVector<Block *> blocks;
