@@ -1,7 +1,8 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops over so many layers that their iterations overlap: what the runtime
-gathers an iteration ahead and scatters one behind changes no bit."""
+gathers an iteration ahead and scatters one behind changes no bit. Neither do calls
+in branches."""
 
 import functools
 
@@ -107,3 +108,27 @@ def test_gathers_of_a_loop_change_no_bit(name, weights):
         layouts = fast.rewritten().step.state.layouts.values()
         assert {len(layout.shape) for layout in layouts} == {
             3 if name in IN_ITERATIONS else 2}
+
+
+@pytest.mark.parametrize("wrap", [forms.inside, forms.outside])
+def test_branches_change_no_bit(wrap):
+    """Which layer is next follows from the batch, and is known on all devices."""
+    def loss(weights, x):
+        first, left, right, *rest = weights
+        layer = jax.checkpoint(forms.layer)
+        x = layer(first, x)
+        is_positive = jax.lax.pmean(jnp.mean(x), forms.AXES) > 0
+        x = jax.lax.cond(is_positive, lambda x: layer(left, x),
+                         lambda x: layer(right, x), x)
+        for weight in rest:
+            x = layer(weight, x)
+        return forms.mean(x)
+
+    spec = [forms.P(forms.AXES)] * 6
+    form = forms.Form(wrap(loss, spec), [(forms.MATRIX, part) for part in spec],
+                      matrices=6)
+    fast, portable = (
+        zpp.jit(form.step, target=target, compiler_options=FAST, mesh=forms.MESH,
+                **ALL_ON) for target in ("cpu", "portable"))
+    assert same_bits(forms.run(form, fast), forms.run(form, portable))
+    assert fast.report()["schedule"]
