@@ -63,17 +63,11 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
 // What can be converted
 //===----------------------------------------------------------------------===//
 
-/// The parts that a device's tensor is split into along the partitioned dim for
-/// a scatter that was left alone: the scattered ones are next to each other.
-struct PlainScatter {
-  /// Parts in front of the scattered ones, of which the device keeps all.
-  int64_t before = 1;
-};
-
-/// The parts of a scatter that is one reduce_scatter of the device's tensor: a
-/// sum over all axes that partition more of its result than of its operand, in
-/// their order, without padding or format. nullopt for another scatter.
-static std::optional<PlainScatter> getPlainScatter(ReduceScatterOp op) {
+/// The parts of the partitioned dim of the device's tensor in each of which
+/// `op`, a scatter that was left alone, is one reduce_scatter: a sum over all
+/// axes that partition more of its result than of its operand, in their order,
+/// without padding or format. nullopt for another scatter.
+static std::optional<int64_t> getPlainParts(ReduceScatterOp op) {
   ShardType from = op.getOperand().getType(), to = op.getType();
   if (op.getKind() != ReduceKind::Sum || op.getWire() ||
       to.getGlobal().getElementType() != from.getGlobal().getElementType() ||
@@ -82,7 +76,7 @@ static std::optional<PlainScatter> getPlainScatter(ReduceScatterOp op) {
       !op.getOperand().getDefiningOp<FromLocalOp>() ||
       !llvm::all_of(op->getUsers(), llvm::IsaPred<ToLocalOp>))
     return std::nullopt;
-  PlainScatter plain;
+  int64_t parts = 1;
   ArrayRef<Attribute> along = op.getAlong().getValue(), missing = along;
   for (auto [before, after, size] : llvm::zip_equal(
            from.getFactors(), to.getFactors(), to.getFactorSizes())) {
@@ -93,19 +87,19 @@ static std::optional<PlainScatter> getPlainScatter(ReduceScatterOp op) {
         return std::nullopt;
       missing = missing.drop_front();
     } else if (missing.size() == along.size()) {
-      plain.before *= size;
+      parts *= size;
     } else if (!missing.empty()) {
       return std::nullopt;
     }
   }
-  return missing.empty() ? std::optional(plain) : std::nullopt;
+  return missing.empty() ? std::optional(parts) : std::nullopt;
 }
 
 /// True for a plain scatter and the ops at its border.
 static bool isOfPlainScatter(Operation *op) {
   auto isPlain = [](Operation *other) {
     auto scatter = dyn_cast_or_null<ReduceScatterOp>(other);
-    return scatter && getPlainScatter(scatter);
+    return scatter && getPlainParts(scatter);
   };
   if (auto toLocal = dyn_cast<ToLocalOp>(op))
     return isPlain(toLocal.getShard().getDefiningOp());
@@ -297,22 +291,21 @@ struct LowerPlainScatter : public OpConversionPattern<ReduceScatterOp> {
   LogicalResult
   matchAndRewrite(ReduceScatterOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
-    std::optional<PlainScatter> plain = getPlainScatter(op);
-    if (!plain)
+    std::optional<int64_t> parts = getPlainParts(op);
+    if (!parts)
       return rewriter.notifyMatchFailure(op, "it is not one reduce_scatter");
     StablehloBuilder b(rewriter, op.getLoc());
     Value local = adaptor.getOperand();
     int64_t dim = op.getType().getDim();
     SmallVector<int64_t> shape(cast<ShapedType>(local.getType()).getShape());
-    if (plain->before > 1) {
-      shape[dim] /= plain->before;
-      shape.insert(shape.begin() + dim, plain->before);
-      ++dim;
+    if (*parts > 1) {
+      shape[dim] /= *parts;
+      shape.insert(shape.begin() + dim++, *parts);
     }
     Operation *scatter =
         b.reduceScatter(b.reshape(local, shape), getGroups(op), dim);
     // The dim of a source is that of the tensor as it came.
-    if (plain->before == 1)
+    if (*parts == 1)
       restoreSource(op, scatter);
     copyMarks(op, scatter);
     rewriter.replaceOp(op, b.reshape(scatter->getResult(0),

@@ -44,11 +44,10 @@ void populateZeroToStablehloPatterns(const mlir::TypeConverter &converter,
 void populateZeroToXlaFfiPatterns(mlir::RewritePatternSet &patterns,
                                   llvm::StringRef bundle = "");
 
-/// Ties a token, a tensor<1xi8>, through all starts and waits in program order,
-/// and through the loops, branches and manual computations around them, as
-/// their last tie. Every rank then executes them in this order. The program
-/// must be a schedule
-/// (`zero::verifySchedule`).
+/// Ties a token, a tensor<1xi8>, through all starts and waits in program order
+/// as their last tie, and passes it through the loops, branches and manual
+/// computations around them. Every rank then executes them in this order. The
+/// program must be a schedule (`zero::verifySchedule`).
 void addOrderTokens(mlir::Operation *root);
 
 /// Patterns that lower decomposed zero ops on buffers, and copies of static
