@@ -179,20 +179,7 @@ private:
       Value last = run(*body, token, /*isUsed=*/true);
       body->back().insertOperands(body->back().getNumOperands(), last);
     }
-    OpBuilder builder(op);
-    OperationState state(op->getLoc(), op->getName());
-    state.addOperands(op->getOperands());
-    state.addTypes(op->getResultTypes());
-    state.addTypes(token.getType());
-    state.propertiesAttr = op->getPropertiesAsAttribute();
-    state.addAttributes(op->getDiscardableAttrDictionary().getValue());
-    for (Region &region : op->getRegions())
-      state.addRegion()->takeBody(region);
-    Operation *extended = builder.create(state);
-    op->replaceAllUsesWith(
-        extended->getResults().take_front(op->getNumResults()));
-    op->erase();
-    return extended->getResults().back();
+    return extendOp(op, ValueRange(), token.getType())->getResults().back();
   }
 
   /// Makes `loop` carry the token.

@@ -7,6 +7,7 @@
 
 #include "zpp/Dialect/Guest/Branches.h"
 
+#include "mlir/IR/Builders.h"
 #include "zpp/Dialect/Guest/Names.h"
 
 using namespace mlir;
@@ -41,4 +42,23 @@ void BranchesView::forEachExit(
     for (auto [yielded, result] :
          llvm::zip(body->back().getOperands(), op->getResults()))
       visit(yielded, result);
+}
+
+Operation *zpp::extendOp(Operation *op, ValueRange operands,
+                         TypeRange results) {
+  OpBuilder builder(op);
+  OperationState state(op->getLoc(), op->getName());
+  state.addOperands(op->getOperands());
+  state.addOperands(operands);
+  state.addTypes(op->getResultTypes());
+  state.addTypes(results);
+  state.propertiesAttr = op->getPropertiesAsAttribute();
+  state.addAttributes(op->getDiscardableAttrDictionary().getValue());
+  for (Region &region : op->getRegions())
+    state.addRegion()->takeBody(region);
+  Operation *extended = builder.create(state);
+  op->replaceAllUsesWith(
+      extended->getResults().take_front(op->getNumResults()));
+  op->erase();
+  return extended;
 }

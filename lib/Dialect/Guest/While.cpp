@@ -7,6 +7,7 @@
 
 #include "zpp/Dialect/Guest/While.h"
 
+#include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
@@ -39,22 +40,9 @@ bool zpp::isLoopInvariant(Operation *loop, unsigned index) {
 }
 
 WhileView zpp::extendLoop(Operation *loop, ValueRange init) {
-  OpBuilder builder(loop);
-  OperationState state(loop->getLoc(), loop->getName());
-  state.addOperands(loop->getOperands());
-  state.addOperands(init);
-  state.addTypes(loop->getResultTypes());
-  state.addTypes(init.getTypes());
-  state.propertiesAttr = loop->getPropertiesAsAttribute();
-  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
-  for (Region &region : loop->getRegions())
-    state.addRegion()->takeBody(region);
-  Operation *extended = builder.create(state);
+  Operation *extended = extendOp(loop, init, init.getTypes());
   for (Region &region : extended->getRegions())
     for (Value value : init)
       region.addArgument(value.getType(), value.getLoc());
-  loop->replaceAllUsesWith(
-      extended->getResults().take_front(loop->getNumResults()));
-  loop->erase();
   return WhileView(extended);
 }

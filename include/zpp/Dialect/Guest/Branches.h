@@ -44,6 +44,11 @@ private:
   llvm::SmallVector<mlir::Block *, 2> bodies;
 };
 
+/// Replaces `op` by the same with more operands and results behind its own. It
+/// takes over the regions; what they lack for these is for the caller to add.
+mlir::Operation *extendOp(mlir::Operation *op, mlir::ValueRange operands,
+                          mlir::TypeRange results);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_BRANCHES_H
