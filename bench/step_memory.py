@@ -20,6 +20,7 @@ import argparse
 import ctypes
 import os
 import pathlib
+from typing import Any
 
 from lab import steps
 from lab.tables import Table
@@ -72,7 +73,7 @@ def main():
                         help="the steps whose name has one of these words")
     args = parser.parse_args()
     exported = steps.read(args.folder)
-    leaves = describe_arguments(exported)
+    mesh, leaves = describe_arguments(exported)
     import jax
     import zpp
     from zpp._compiler import predict
@@ -88,7 +89,9 @@ def main():
         if not variant.path:
             continue
         step = _save.read(args.folder / variant.path)
-        memory = _load.load_flat(step).trace(*leaves).lower(
+        # What a step keeps beside the state of the training is an argument, too.
+        kept = step.state.on(mesh).arguments if step.state else ()
+        memory = _load.load_flat(step).trace(*leaves, *kept).lower(
             lowering_platforms=("cuda",)).compile().memory_analysis()
         sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
                                            memory.temp_size_in_bytes)]
@@ -121,8 +124,9 @@ def describe_devices(count: int) -> list:
     return devices
 
 
-def describe_arguments(exported: steps.Steps) -> list:
-    """The arguments of the steps, on devices that are only described."""
+def describe_arguments(exported: steps.Steps) -> tuple[Any, list]:
+    """The mesh of the steps and their arguments, on devices that are only
+    described."""
     devices = describe_devices(exported.ranks)
     import jax
     import numpy as np
@@ -130,7 +134,7 @@ def describe_arguments(exported: steps.Steps) -> list:
         np.array(devices).reshape([size for _, size in exported.mesh]),
         tuple(name for name, _ in exported.mesh))
     trainer = exported.trainer()
-    return [
+    return mesh, [
         jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
                              sharding=jax.sharding.NamedSharding(
                                  mesh, leaf.sharding.spec))

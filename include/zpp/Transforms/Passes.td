@@ -1829,8 +1829,10 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     In the body of a loop, tensors also join across heavy ops that take less
     time on a fast device than another transfer would cost, and small tensors
     join in any case: a gather the one before it, a gradient the one after it.
-    Gathers that an iteration needs first take only small ones along, because
-    `zero-rotate-loops` has them run an iteration ahead.
+    A gradient counts where it is computed, since scans scatter all of them at
+    the end of an iteration. Gathers that an iteration needs first take only
+    small ones along, because `zero-rotate-loops` has them run an iteration
+    ahead.
 
     *Input*:
 
@@ -2419,7 +2421,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     - After the last heavy op, outside of loops, ops are sorted by the scatters
       that they need, and updates of at least 1 MiB pass through the next wait.
       XLA would wait for all gradients first. So the last ones are on the way
-      while the weights of earlier ones are updated.
+      while the weights of earlier ones are updated. Where a start comes before
+      such updates, their gradients pass through it: XLA would run the updates
+      first.
 
     A block that has ties has been scheduled already and stays as it is.
 

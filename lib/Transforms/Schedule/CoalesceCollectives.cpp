@@ -1,6 +1,6 @@
 //===- CoalesceCollectives.cpp - Small tensors share a buffer -------------===//
 //
-// TravelPart of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//

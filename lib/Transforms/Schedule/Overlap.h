@@ -33,6 +33,10 @@
 
 namespace zpp {
 
+/// True for ops that XLA may run anywhere between their operands and their
+/// readers.
+bool isFreelyPlaced(mlir::Operation *op);
+
 /// Sorts what `block` computes after its last heavy op, the updates of weights,
 /// by the scatters that it needs, in the order in which their gradients are
 /// there. Then updates run while later gradients are still on the way.
@@ -183,6 +187,10 @@ private:
   mlir::Value getTie(mlir::Operation *op, mlir::Operation *reader) const;
   mlir::Value getStartTie(mlir::Operation *start) const;
   mlir::Value getWaitTie(mlir::Operation *wait, mlir::Operation *reader) const;
+  mlir::Value getGradient(mlir::Value update, mlir::Operation *start) const;
+  std::optional<llvm::SmallVector<mlir::Operation *>>
+  getUpdatesBefore(mlir::Operation *start, mlir::Value value) const;
+  mlir::Operation *tieUpdateAfter(mlir::Operation *start, mlir::Value update);
   mlir::Operation *tieUpdates(const llvm::DenseSet<mlir::Operation *> &updates,
                               mlir::Operation *wait, mlir::Operation *previous);
   void moveReaders(mlir::Value value, mlir::Operation *op);

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
+#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -158,9 +160,27 @@ static llvm::DenseSet<Operation *> getUpdates(Block &block,
   return updates;
 }
 
-/// True if `value` replaces, element by element, one that barriers read, too,
-/// as they do the stacks of loops that have become layers. XLA would copy it
-/// where the new one is tied.
+/// True if something else than starts and waits reads `value`, a stack of
+/// layers, possibly cast and layer by layer. It may read it late.
+static bool isReadBesideCalls(Value value) {
+  SmallVector<Value> worklist{value};
+  llvm::SmallDenseSet<Value, 32> visited{value};
+  while (!worklist.empty())
+    for (Operation *user : worklist.pop_back_val().getUsers()) {
+      if (isa<StartOp, WaitOp>(user))
+        continue;
+      if (!isElementwise(user) && !movesData(user) && !getReadLayer(user))
+        return true;
+      for (Value result : user->getResults())
+        if (visited.insert(result).second)
+          worklist.push_back(result);
+    }
+  return false;
+}
+
+/// True if `value` replaces, element by element, one that barriers pass on, as
+/// they do with the stacks of loops that have become layers, to what may read
+/// it late. XLA would copy it where the new one is tied.
 static bool replacesBarred(Value value) {
   SmallVector<Value> worklist{value};
   llvm::SmallDenseSet<Value, 32> visited{value};
@@ -169,8 +189,11 @@ static bool replacesBarred(Value value) {
     if (!op || !isElementwise(op))
       continue;
     for (Value operand : op->getOperands()) {
-      if (llvm::any_of(operand.getUsers(), isBarrier))
-        return true;
+      for (OpOperand &use : operand.getUses())
+        if (isBarrier(use.getOwner()) &&
+            isReadBesideCalls(
+                use.getOwner()->getResult(use.getOperandNumber())))
+          return true;
       if (visited.insert(operand).second)
         worklist.push_back(operand);
     }
@@ -178,9 +201,75 @@ static bool replacesBarred(Value value) {
   return false;
 }
 
+/// A gradient from before `start` that `update` follows from, or null.
+Value Ties::getGradient(Value update, Operation *start) const {
+  SmallVector<Value> worklist{update};
+  llvm::SmallDenseSet<Value, 32> visited{update};
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    for (Value operand : op->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      // It comes after `start` already.
+      if (source == start)
+        return {};
+      if (!source || source->getBlock() != &getBlock() ||
+          !visited.insert(operand).second)
+        continue;
+      auto wait = dyn_cast<WaitOp>(source);
+      if (wait && hasRole(wait.getStart(), Role::Gradient) &&
+          getBytes(operand.getType()) >= kLeastTied &&
+          order.isBefore(wait, start))
+        return operand;
+      if (isFreelyPlaced(source))
+        worklist.push_back(operand);
+    }
+  }
+  return {};
+}
+
+/// The ops in front of `start` that follow from `value`, in order, if they can
+/// move behind it; else nullopt.
+std::optional<SmallVector<Operation *>>
+Ties::getUpdatesBefore(Operation *start, Value value) const {
+  llvm::SetVector<Operation *> found;
+  SmallVector<Value> worklist{value};
+  while (!worklist.empty())
+    for (OpOperand &use : worklist.pop_back_val().getUses()) {
+      Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
+      if (user == start)
+        return std::nullopt;
+      if (canRetie(use, user, start))
+        continue;
+      if (!isFreelyPlaced(user) || transfers.isMovedSource(user))
+        return std::nullopt;
+      if (found.insert(user))
+        llvm::append_range(worklist, user->getResults());
+    }
+  SmallVector<Operation *> ops = found.takeVector();
+  llvm::sort(ops,
+             [&](Operation *a, Operation *b) { return order.isBefore(a, b); });
+  return ops;
+}
+
+/// Has XLA compute `update`, which comes after `start`, after it. Otherwise XLA
+/// would compute all updates whose gradients are there, and then start. Returns
+/// the op that replaces `start`.
+Operation *Ties::tieUpdateAfter(Operation *start, Value update) {
+  Value gradient = getGradient(update, start);
+  if (!gradient)
+    return start;
+  std::optional<SmallVector<Operation *>> before =
+      getUpdatesBefore(start, gradient);
+  if (!before)
+    return start;
+  order.moveAfter(*before, start);
+  return tie(start, gradient);
+}
+
 /// Ties those of `updates` that are computed between `previous` and `wait`,
 /// after the last heavy op, through `wait`: XLA would compute all of them after
 /// the last wait. One value is enough of those that another one follows from.
+/// If `previous` is a start, they come after it.
 Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
                             Operation *wait, Operation *previous) {
   if (order.countBefore(getHeavyOps(), wait) < getHeavyOps().size())
@@ -204,8 +293,11 @@ Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
       if (Operation *source = operand.getDefiningOp())
         computed.insert(source);
   }
-  for (Value value : llvm::reverse(tied))
+  for (Value value : llvm::reverse(tied)) {
+    if (isa<StartOp>(previous))
+      previous = tieUpdateAfter(previous, value);
     wait = tie(wait, value);
+  }
   return wait;
 }
 

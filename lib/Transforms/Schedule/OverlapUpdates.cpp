@@ -13,9 +13,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// True for ops that XLA may run anywhere between their operands and their
-/// readers.
-static bool isFree(Operation *op) {
+bool zpp::isFreelyPlaced(Operation *op) {
   return op->getName().getDialectNamespace() == "stablehlo" &&
          (op->getNumRegions() == 0 || isNamed(op, guest::kReduce)) &&
          !isNamed(op, guest::kCustomCall) && !isCollective(op) &&
@@ -88,7 +86,8 @@ private:
       if (auto wait = dyn_cast<WaitOp>(op);
           wait && key > 0 && !hasRole(wait.getStart(), Role::Gradient))
         key = numScatters + 1;
-      if (isTail.contains(&op) && !isa<StartOp, WaitOp>(op) && !isFree(&op))
+      if (isTail.contains(&op) && !isa<StartOp, WaitOp>(op) &&
+          !isFreelyPlaced(&op))
         key = latest = std::max(latest, key);
       keys[&op] = key;
     }
@@ -97,7 +96,7 @@ private:
   /// Gives ops that need no scatter the place of their first reader.
   void delayUnneeded() {
     for (Operation *op : llvm::reverse(tail)) {
-      if (keys.lookup(op) > 0 || !isFree(op) || op->use_empty())
+      if (keys.lookup(op) > 0 || !isFreelyPlaced(op) || op->use_empty())
         continue;
       int64_t first = numScatters + 1;
       for (Operation *user : op->getUsers())

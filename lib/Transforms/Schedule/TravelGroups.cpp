@@ -1,6 +1,6 @@
 //===- TravelGroups.cpp - Exchanges that are to travel together -----------===//
 //
-// TravelPart of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
@@ -123,6 +123,24 @@ static std::optional<TravelChain> describe(Chain &chain, MLIRContext *context) {
   return described;
 }
 
+/// The window in which `chain` travels. What a loop over layers scatters stands
+/// at the end of an iteration, but can travel once it is computed.
+static int64_t getWindow(TravelChain &chain, const Windows &windows) {
+  Operation *last = chain.chain.back();
+  if (chain.isGather() || !isWhile(last->getParentOp()))
+    return windows.get(last);
+  llvm::SmallPtrSet<Operation *, 16> own(llvm::from_range, chain.chain);
+  int64_t window = 0;
+  for (Operation *op : chain.chain)
+    for (Value operand : op->getOperands())
+      // Constants and empty tensors are there at any time.
+      if (Operation *source = operand.getDefiningOp();
+          source && source->getNumOperands() > 0 &&
+          source->getBlock() == last->getBlock() && !own.contains(source))
+        window = std::max(window, windows.getAfter(source));
+  return window;
+}
+
 /// True if the chains of two neighboring windows of a loop gain more by
 /// travelling together than they lose: the first ones arrive or start later by
 /// no more than the compute between them, and by no more than the links need
@@ -205,7 +223,7 @@ zpp::getTravelGroups(Block &block, HeavyOps &compute, int64_t bytes) {
     std::optional<TravelChain> described = describe(chain, context);
     if (!described)
       continue;
-    described->window = windows.get(described->chain.back());
+    described->window = getWindow(*described, windows);
     byKey[ArrayAttr::get(context, described->key)][described->window].push_back(
         std::move(*described));
   }

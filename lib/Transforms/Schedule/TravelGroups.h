@@ -1,6 +1,6 @@
 //===- TravelGroups.h - Exchanges that are to travel together ---*- C++ -*-===//
 //
-// TravelPart of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//

@@ -22,6 +22,11 @@ public:
   /// it.
   int64_t get(mlir::Operation *op) const { return countBefore(heavy, op); }
 
+  /// The first window in which the results of `op` are there.
+  int64_t getAfter(mlir::Operation *op) const {
+    return countBefore(heavy, op->getNextNode());
+  }
+
   /// The time that a fast device takes at least for what lies between two
   /// windows, of which `first` comes first. Infinite if nothing is known of an
   /// op.

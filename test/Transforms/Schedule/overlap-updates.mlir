@@ -14,6 +14,12 @@ module @zpp_host {
     %2 = zero.reduce sum %1 into %f : tensor<2x512x512xf32> into tensor<512x512xf32> -> tensor<512x512xf32>
     return %2 : tensor<512x512xf32>
   }
+  func.func @gather(%x: tensor<512x512xf32>) -> tensor<1024x512xf32> {
+    %e = tensor.empty() : tensor<2x512x512xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<512x512xf32> into tensor<2x512x512xf32> -> tensor<2x512x512xf32>
+    %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<2x512x512xf32> into tensor<1024x512xf32>
+    return %1 : tensor<1024x512xf32>
+  }
 }
 
 // The weight whose gradient is there last is updated first as it is written.
@@ -92,7 +98,8 @@ func.func @calls(%x: tensor<1024x1024xf32>) -> (tensor<512x512xf32>, tensor<512x
   return %c1, %c2 : tensor<512x512xf32>, tensor<512x512xf32>
 }
 
-// Nor is an update of what a barrier reads, too: XLA would copy it.
+// Nor is an update of what a barrier passes on to what may read it late: XLA
+// would copy it.
 
 // CHECK-LABEL: func @barred
 func.func @barred(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>) {
@@ -110,6 +117,34 @@ func.func @barred(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor
   %new.w = "stablehlo.subtract"(%w, %g1) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
   %new.v = "stablehlo.subtract"(%v, %g2) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
   return %new.w, %new.v, %kept : tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>
+}
+
+// What a barrier passes on to be sent only, layer by layer, has been read by
+// then.
+
+// CHECK-LABEL: func @sent
+func.func @sent(%i: tensor<i32>, %x: tensor<1024x1024xf32>, %w: tensor<2x512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<2x512x512xf32>, tensor<512x512xf32>) {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %layers:2 = "stablehlo.optimization_barrier"(%w, %i) : (tensor<2x512x512xf32>, tensor<i32>) -> (tensor<2x512x512xf32>, tensor<i32>)
+  %slice = "stablehlo.dynamic_slice"(%layers#0, %layers#1, %zero, %zero) <{slice_sizes = array<i64: 1, 512, 512>}> : (tensor<2x512x512xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x512x512xf32>
+  %layer = "stablehlo.reshape"(%slice) : (tensor<1x512x512xf32>) -> tensor<512x512xf32>
+  %code = "stablehlo.negate"(%layer) : (tensor<512x512xf32>) -> tensor<512x512xf32>
+  %s0 = zero.start @zpp_host::@gather(%code) {origins = [{role = "weight"}]} : (tensor<512x512xf32>) -> tensor<1024x512xf32>
+  %whole = zero.wait %s0 from(%code : tensor<512x512xf32>) : tensor<1024x512xf32>
+  %h = "stablehlo.dot_general"(%x, %whole) : (tensor<1024x1024xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %first = "stablehlo.tanh"(%h) : (tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %last = "stablehlo.dot_general"(%x, %first) : (tensor<1024x1024xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %s1 = zero.start @zpp_host::@scatter(%first) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
+  %g1 = zero.wait %s1 from(%first : tensor<1024x512xf32>) : tensor<512x512xf32>
+  %s2 = zero.start @zpp_host::@scatter(%last) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
+  %g2 = zero.wait %s2 from(%last : tensor<1024x512xf32>) : tensor<512x512xf32>
+  // CHECK: "stablehlo.optimization_barrier"(%{{.*}}, %{{.*}})
+  // CHECK: %[[NEW:.*]] = "stablehlo.subtract"
+  // CHECK-NEXT: zero.wait {{.*}} ties(%[[NEW]] :
+  %whole.g = "stablehlo.broadcast_in_dim"(%g1) <{broadcast_dimensions = array<i64: 1, 2>}> : (tensor<512x512xf32>) -> tensor<2x512x512xf32>
+  %new.w = "stablehlo.subtract"(%w, %whole.g) : (tensor<2x512x512xf32>, tensor<2x512x512xf32>) -> tensor<2x512x512xf32>
+  %new.v = "stablehlo.subtract"(%v, %g2) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  return %new.w, %new.v : tensor<2x512x512xf32>, tensor<512x512xf32>
 }
 
 // Small updates are not tied: XLA may compute them together.
