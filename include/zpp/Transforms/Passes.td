@@ -2414,7 +2414,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       or the op on the most data) passes through a start, which then cannot come
       later than this op.
     - The value that was computed last passes through a wait, which then cannot
-      come earlier.
+      come earlier. A wait that makes room for a gradient has this gradient pass
+      through it. An operand of the next product, which the one before may have
+      read, XLA would copy.
     - Products that only later products and scatters read, and the gradients and
       results of scatters that are left to XLA, pass through the next wait. XLA
       would leave much of this work for the end and keep its operands in memory.

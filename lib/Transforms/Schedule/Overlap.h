@@ -187,6 +187,7 @@ private:
   mlir::Value getTie(mlir::Operation *op, mlir::Operation *reader) const;
   mlir::Value getStartTie(mlir::Operation *start) const;
   mlir::Value getWaitTie(mlir::Operation *wait, mlir::Operation *reader) const;
+  mlir::Value bringSent(llvm::ArrayRef<PlacedCall> calls);
   mlir::Value getGradient(mlir::Value update, mlir::Operation *start) const;
   std::optional<llvm::SmallVector<mlir::Operation *>>
   getUpdatesBefore(mlir::Operation *start, mlir::Value value) const;

@@ -301,15 +301,65 @@ Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
   return wait;
 }
 
+/// The start that follows the first of `calls`, a wait, in the same place and
+/// is kept before the next heavy op by a tie of its own; null if there is none.
+static const PlacedCall *getNextStart(ArrayRef<PlacedCall> calls) {
+  for (const PlacedCall &call : calls.drop_front()) {
+    if (call.before != calls.front().before)
+      return nullptr;
+    if (call.kind != OverlapPlan::Call::Room)
+      return call.kind == OverlapPlan::Call::Start ? &call : nullptr;
+  }
+  return nullptr;
+}
+
+/// The gradient that the next start of `calls` sends, to tie it through the
+/// first one, a wait: this then comes after the product that computes it, and
+/// before the start. An operand of a later product, which that product may read
+/// too, XLA would copy. Casts and changes of shape move in front of the wait.
+/// Null if it is not computed directly before the wait.
+Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
+  Operation *wait = calls.front().op;
+  const PlacedCall *next = getNextStart(calls);
+  size_t numBefore = order.countBefore(getHeavyOps(), wait);
+  if (!next || next->transfer->isGather || numBefore == 0 ||
+      !getStartTie(next->op))
+    return {};
+  ValueRange inputs = cast<StartOp>(next->op).getInputs();
+  Value sent = *llvm::max_element(inputs, [](Value a, Value b) {
+    return getBytes(a.getType()) < getBytes(b.getType());
+  });
+  if (getBytes(sent.getType()) < kLeastTied || !isReadLaterOnly(sent, wait))
+    return {};
+  // From the last to the first.
+  SmallVector<Operation *> moved;
+  Value computed = sent;
+  while (Operation *op = computed.getDefiningOp()) {
+    if (!transfers.isMovedSource(op) || op->getNumOperands() != 1)
+      break;
+    if (order.isBefore(wait, op))
+      moved.push_back(op);
+    computed = op->getOperand(0);
+  }
+  if (!canTie(computed, wait) ||
+      order.isBefore(computed.getDefiningOp(), getHeavyOps()[numBefore - 1]))
+    return {};
+  for (Operation *op : llvm::reverse(moved))
+    order.moveBefore(op, wait);
+  return sent;
+}
+
 void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
   llvm::DenseSet<Operation *> updates = getUpdates(getBlock(), calls);
   Operation *previous = nullptr;
-  for (const PlacedCall &call : calls) {
+  for (auto [index, call] : llvm::enumerate(calls)) {
     Operation *op = call.op;
     bool isStart = call.kind == OverlapPlan::Call::Start;
     // A wait that makes room must do so before the heavy op that follows.
     Value value;
-    if (isStart || call.kind == OverlapPlan::Call::Room)
+    if (call.kind == OverlapPlan::Call::Room)
+      value = bringSent(calls.drop_front(index));
+    if (!value && call.kind != OverlapPlan::Call::Wait)
       value = getStartTie(op);
     // Note which values the calls so far depend on.
     if (isStart)
