@@ -100,6 +100,17 @@ def plugin():
     return folder
 
 
+def run_with(plugin, *command) -> str:
+    """Returns what a script prints that finds the plugin."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(
+            [str(plugin), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 #: Without a loop no value has all layers, and XLA takes long for each.
 FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 6},
          "jit": {"collectives": "xla", "layers": 6},
@@ -121,17 +132,28 @@ LOSES_PRODUCTS = {("jit, scan", "i4:delta"), ("jit, scan", "i4:delta, alone")}
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("form", FORMS)
 def test_starts_are_in_place(form, options, plugin):
-    done = subprocess.run(
-        [sys.executable, in_place.__file__, json.dumps(FORMS[form]),
-         json.dumps(OPTIONS[options])],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(
-            [str(plugin), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(run_with(plugin, in_place.__file__, json.dumps(FORMS[form]),
+                                json.dumps(OPTIONS[options])).splitlines()[-1])
     assert found["starts"] > 10
     assert not found["faults"]
     if (form, options) in LOSES_PRODUCTS:
         assert all("has nothing to hide under" in each for each in found["undone"])
     else:
         assert not found["undone"]
+
+
+@needs_library
+@pytest.mark.slow
+@pytest.mark.compiler
+def test_memory_of_steps(plugin, tmp_path):
+    """bench/step_memory.py, also of a step that keeps state."""
+    run_with(plugin, ROOT / "bench" / "two_node.py", "--export", tmp_path, "--tiny",
+             "--variants", "0.52 M")
+    rows = [line.split("|")[1:-1] for line in run_with(
+        plugin, ROOT / "bench" / "step_memory.py", tmp_path).splitlines()
+        if line.startswith("|")][2:]
+    assert [row[0].strip() for row in rows] == ["FSDP, exported", "0.52 M (b)"]
+    state, temporary, together = (float(cell.split()[0]) for cell in rows[1][1:4])
+    assert abs(state + temporary - together) < 0.011
+    # What the others hold is an argument, too.
+    assert state > float(rows[0][1].split()[0])
