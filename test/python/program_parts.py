@@ -140,8 +140,11 @@ class Rounded(Manual):
         return _rounded_weight(shard, self.of_weights, self.of_gradients)
 
     def average(self, gradient):
-        return jnp.where(self.of_gradients, self.gather(_sent(
-            _rounded_sum(gradient), "i8")) / DEVICES, self.mean(gradient))
+        # Flat: the first dim need not divide among the devices.
+        pieces = _sent(_rounded_sum(gradient.reshape(-1)), "i8")
+        return jnp.where(
+            self.of_gradients, self.gather(pieces).reshape(gradient.shape) / DEVICES,
+            self.mean(gradient))
 
 
 # Layers: functions (weights, hidden, bias, world) -> hidden. -------------------

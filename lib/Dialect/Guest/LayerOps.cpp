@@ -36,7 +36,8 @@ static Value getLayerIndex(Operation *op, Type part, unsigned first) {
       layer.getRank() != stack.getRank() || layer.getDimSize(0) != 1 ||
       layer.getElementType() != stack.getElementType() ||
       layer.getShape().drop_front() != stack.getShape().drop_front() ||
-      static_cast<int64_t>(op->getNumOperands()) != first + stack.getRank())
+      static_cast<int64_t>(op->getNumOperands()) != first + stack.getRank() ||
+      !llvm::all_of(op->getOperands().drop_front(first), isScalarIndex))
     return {};
   return op->getOperand(first);
 }

@@ -273,6 +273,11 @@ static bool isConsistentSlice(Operation *op, RankedTensorType from,
   return true;
 }
 
+bool zpp::isScalarIndex(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.getRank() == 0 && type.getElementType().isInteger();
+}
+
 static bool isConsistentDynamicSlice(Operation *op, RankedTensorType from,
                                      RankedTensorType to) {
   if (from.getRank() != to.getRank() ||
@@ -281,10 +286,7 @@ static bool isConsistentDynamicSlice(Operation *op, RankedTensorType from,
   for (auto [size, whole] : llvm::zip_equal(to.getShape(), from.getShape()))
     if (size > whole)
       return false;
-  return llvm::all_of(op->getOperands().drop_front(), [](Value index) {
-    auto type = dyn_cast<RankedTensorType>(index.getType());
-    return type && type.getRank() == 0 && type.getElementType().isInteger();
-  });
+  return llvm::all_of(op->getOperands().drop_front(), isScalarIndex);
 }
 
 bool zpp::isConsistentMovement(Operation *op) {

@@ -49,6 +49,17 @@ static LogicalResult verifySignature(func::FuncOp function,
   return success();
 }
 
+/// Checks that `op`, a function or an instance of one, has a table of names.
+static LogicalResult verifyNames(Operation *op, SymbolTable &symbols) {
+  Attribute names = op->getAttr(kNamesAttr);
+  auto symbol = dyn_cast_or_null<FlatSymbolRefAttr>(names);
+  if (symbol && symbols.lookup<LLVM::GlobalOp>(symbol.getAttr()))
+    return success();
+  InFlightDiagnostic error = op->emitError("expected the attribute '")
+                             << kNamesAttr << "' to be a global, but got ";
+  return names ? error << names : error << "none";
+}
+
 static void packArguments(func::FuncOp function) {
   Block &entry = function.getBody().front();
   auto builder = OpBuilder::atBlockBegin(&entry);
@@ -106,6 +117,15 @@ public:
     for (func::FuncOp function : functions)
       if (failed(verifySignature(function, users)))
         return signalPassFailure();
+    SymbolTable &symbols = tables.getSymbolTable(module);
+    for (func::FuncOp function : functions)
+      if (function->hasAttr(kNamesAttr)) {
+        SmallVector<Operation *> named{function};
+        llvm::append_range(named, users.getUsers(function));
+        for (Operation *op : named)
+          if (failed(verifyNames(op, symbols)))
+            return signalPassFailure();
+      }
     for (func::FuncOp function : functions)
       packArguments(function);
     shareFunctions(functions, helpers);

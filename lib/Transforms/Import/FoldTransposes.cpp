@@ -22,6 +22,13 @@ static bool sumsDevices(Operation *op) {
                                        kind == CollectiveKind::AllReduce);
 }
 
+/// True if `type` is a tensor of known shape with `rank` dims.
+static bool hasRank(Type type, size_t rank) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() &&
+         tensor.getRank() == static_cast<int64_t>(rank);
+}
+
 /// Folds the transpose behind `sum`, and further sums, into the product before
 /// it. Returns false if there is none, or another one.
 static bool fold(Operation *sum) {
@@ -30,13 +37,20 @@ static bool fold(Operation *sum) {
   while (transpose && sumsDevices(transpose))
     transpose = getOnlyReader(transpose);
   if (!product || getOnlyReader(product) != sum || !transpose ||
-      !isNamed(transpose, guest::kTranspose))
+      !isNamed(transpose, guest::kTranspose) ||
+      !isConsistentMovement(transpose))
     return false;
   auto permutation = transpose->getAttrOfType<DenseI64ArrayAttr>("permutation");
-  if (!permutation || !exchangeOperands(product, permutation))
+  ArrayRef<int64_t> order = permutation;
+  for (Operation *op = *product->user_begin(); op != transpose;
+       op = *op->user_begin())
+    if (!hasRank(op->getResult(0).getType(), order.size()) ||
+        (getGuestCollective(op) == CollectiveKind::ReduceScatter &&
+         !llvm::is_contained(order, getCollectiveDim(op))))
+      return false;
+  if (!exchangeOperands(product, permutation))
     return false;
 
-  ArrayRef<int64_t> order = permutation;
   // Sums, and casts.
   for (Operation *op = *product->user_begin(); op != transpose;
        op = *op->user_begin()) {

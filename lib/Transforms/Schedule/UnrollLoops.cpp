@@ -17,6 +17,7 @@
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Support/Decision.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
@@ -333,6 +334,8 @@ public:
   using UnrollLoopsPassBase::UnrollLoopsPassBase;
 
   void runOnOperation() override {
+    if (failed(verifySchedule(getOperation())))
+      return signalPassFailure();
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> unrolled;
     getOperation()->walk([&](Operation *op) {

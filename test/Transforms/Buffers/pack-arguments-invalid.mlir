@@ -30,3 +30,22 @@ func.func @g(%rank: !llvm.ptr, %x: memref<4xf32>) {
   call @f(%rank, %x) : (!llvm.ptr, memref<4xf32>) -> ()
   return
 }
+
+// -----
+
+// expected-error@below {{expected the attribute 'zpp.names' to be a global, but got @missing}}
+func.func @f(%rank: !llvm.ptr, %names: !llvm.ptr, %x: memref<4xf32>) attributes {zpp.names = @missing} {
+  return
+}
+
+// -----
+
+llvm.mlir.global internal constant @names() : !llvm.struct<(ptr)> {
+  %0 = llvm.mlir.undef : !llvm.struct<(ptr)>
+  llvm.return %0 : !llvm.struct<(ptr)>
+}
+func.func @f(%rank: !llvm.ptr, %names: !llvm.ptr, %x: memref<4xf32>) attributes {zpp.names = @names} {
+  return
+}
+// expected-error@below {{expected the attribute 'zpp.names' to be a global, but got none}}
+zero.instance @g of @f from [loc("a")] to [loc("b")]

@@ -189,3 +189,30 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     return %t1, %d1, %t2, %t3, %t4 : tensor<4x24xbf16>, tensor<24x16xbf16>, tensor<4x6x4xbf16>, tensor<4x24xbf16>, tensor<4x8xbf16>
   }
 }
+
+// -----
+
+// A cast to another shape is none: what follows it is left alone.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @cast
+  func.func @cast(%dy: tensor<8x24xbf16>, %x: tensor<8x16xbf16>) -> tensor<4x12xf32> {
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
+    %size = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %offset = "stablehlo.multiply"(%device, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
+    %g = "stablehlo.all_reduce"(%d) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
+      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+    }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
+    %p = "stablehlo.dynamic_slice"(%g, %zero, %offset) <{slice_sizes = array<i64: 24, 4>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
+    %c = "stablehlo.convert"(%p) : (tensor<24x4xbf16>) -> tensor<24x8xf32>
+    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<4x12xf32>
+    %t = "stablehlo.transpose"(%c) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<4x12xf32>
+    return %t : tensor<4x12xf32>
+  }
+}

@@ -105,6 +105,9 @@ inline bool isDataMovement(mlir::Operation *op) {
   return isBarrier(op) || movesData(op);
 }
 
+/// True for an integer scalar, as slices have them for each dim.
+bool isScalarIndex(mlir::Value value);
+
 /// True for the ops of `movesData` whose other operands are data too: a
 /// concatenation or a padding.
 bool isJoin(mlir::Operation *op);

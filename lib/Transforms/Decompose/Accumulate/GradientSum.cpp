@@ -17,7 +17,10 @@ using namespace zpp::zero;
 
 bool zpp::zero::isAddition(Operation *op) {
   return op && isNamed(op, guest::kAdd) && op->getNumOperands() == 2 &&
-         op->getNumResults() == 1;
+         op->getNumResults() == 1 &&
+         llvm::all_equal({op->getOperand(0).getType(),
+                          op->getOperand(1).getType(),
+                          op->getResult(0).getType()});
 }
 
 const SmallVector<GradientTerm> *

@@ -13,6 +13,7 @@
 
 namespace zpp::zero {
 
+/// True for a sum of two values of one type.
 bool isAddition(mlir::Operation *op);
 
 /// A sum in one block: what it adds up.

@@ -136,6 +136,11 @@ void SecondaryRewriter::noteBarrier(AllGatherOp gather) {
 void SecondaryRewriter::gatherWithin(AllGatherOp gather, Operation *crossed,
                                      Value local, ShardType kept,
                                      ArrayAttr inner) {
+  // What nobody reads leaves no reader for a placeholder.
+  if (llvm::all_of(gather->getUsers(), [](Operation *user) {
+        return user->getNumResults() > 0 && user->use_empty();
+      }))
+    return;
   OpBuilder builder(gather);
   noteBarrier(gather);
   Value barred;
