@@ -26,10 +26,12 @@ static std::string printType(Type type) {
 
 /// True if `op` gathers what is made of weights, with 2 to 8 bits per element.
 bool RoleFinder::gathersQuantized(Operation *op) const {
-  if (op->getNumOperands() != 1)
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
     return false;
+  auto result = dyn_cast<RankedTensorType>(op->getResult(0).getType());
   Type element = getElementTypeOrSelf(op->getOperand(0).getType());
-  if (!element.isIntOrFloat())
+  if (!element.isIntOrFloat() || !result || !result.hasStaticShape() ||
+      result.getElementType() != element)
     return false;
   unsigned width = element.getIntOrFloatBitWidth();
   return width > 1 && width <= 8 && flow.isMadeOfWeights(op->getOperand(0));

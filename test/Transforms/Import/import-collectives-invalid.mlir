@@ -266,3 +266,14 @@ func.func @huge(%w: tensor<4x9223372036854775807xf32>, %x: tensor<16x32xf32>) ->
   }) : (tensor<4x9223372036854775807xf32>) -> tensor<4x9223372036854775807xf32>
   return %1 : tensor<4x9223372036854775807xf32>
 }
+
+// -----
+
+// Elements of one byte are what a step may have quantized, if it gathers them.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func @nothing(%w: tensor<4x8xf8E4M3FN>) {
+  // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
+  "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf8E4M3FN>) -> ()
+  return
+}

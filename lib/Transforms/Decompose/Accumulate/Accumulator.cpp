@@ -95,9 +95,10 @@ void Accumulator::discard(const OuterHops &hops) {
 /// `a` + `b`, as soon as both are there.
 static Value addWhereKnown(Value a, Value b) {
   OpBuilder builder(a.getContext());
+  // Without an op, it is an argument of the block.
   Operation *first = a.getDefiningOp(), *second = b.getDefiningOp();
-  builder.setInsertionPointAfter(first->isBeforeInBlock(second) ? second
-                                                                : first);
+  bool isSecondLast = !first || (second && first->isBeforeInBlock(second));
+  builder.setInsertionPointAfterValue(isSecondLast ? b : a);
   return createOp(builder, b.getLoc(), guest::kAdd, {a, b}, a.getType());
 }
 
