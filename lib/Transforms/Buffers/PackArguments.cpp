@@ -53,10 +53,13 @@ static LogicalResult verifySignature(func::FuncOp function,
 static LogicalResult verifyNames(Operation *op, SymbolTable &symbols) {
   Attribute names = op->getAttr(kNamesAttr);
   auto symbol = dyn_cast_or_null<FlatSymbolRefAttr>(names);
-  if (symbol && symbols.lookup<LLVM::GlobalOp>(symbol.getAttr()))
+  auto global = symbol ? symbols.lookup<LLVM::GlobalOp>(symbol.getAttr())
+                       : LLVM::GlobalOp();
+  if (global && global.getAddrSpace() == 0)
     return success();
   InFlightDiagnostic error = op->emitError("expected the attribute '")
-                             << kNamesAttr << "' to be a global, but got ";
+                             << kNamesAttr
+                             << "' to be a global of address space 0, but got ";
   return names ? error << names : error << "none";
 }
 

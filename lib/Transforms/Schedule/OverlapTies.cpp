@@ -315,9 +315,9 @@ static const PlacedCall *getNextStart(ArrayRef<PlacedCall> calls) {
 
 /// The gradient that the next start of `calls` sends, to tie it through the
 /// first one, a wait: this then comes after the product that computes it, and
-/// before the start. An operand of a later product, which that product may read
-/// too, XLA would copy. Casts and changes of shape move in front of the wait.
-/// Null if it is not computed directly before the wait.
+/// before the start. An operand of the next product, which the one before may
+/// have read, XLA would copy. Casts and changes of shape move in front of the
+/// wait. Null if it is not computed directly before the wait.
 Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
   Operation *wait = calls.front().op;
   const PlacedCall *next = getNextStart(calls);
@@ -326,6 +326,8 @@ Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
       !getStartTie(next->op))
     return {};
   ValueRange inputs = cast<StartOp>(next->op).getInputs();
+  if (inputs.empty())
+    return {};
   Value sent = *llvm::max_element(inputs, [](Value a, Value b) {
     return getBytes(a.getType()) < getBytes(b.getType());
   });

@@ -33,7 +33,7 @@ func.func @g(%rank: !llvm.ptr, %x: memref<4xf32>) {
 
 // -----
 
-// expected-error@below {{expected the attribute 'zpp.names' to be a global, but got @missing}}
+// expected-error@below {{expected the attribute 'zpp.names' to be a global of address space 0, but got @missing}}
 func.func @f(%rank: !llvm.ptr, %names: !llvm.ptr, %x: memref<4xf32>) attributes {zpp.names = @missing} {
   return
 }
@@ -47,5 +47,5 @@ llvm.mlir.global internal constant @names() : !llvm.struct<(ptr)> {
 func.func @f(%rank: !llvm.ptr, %names: !llvm.ptr, %x: memref<4xf32>) attributes {zpp.names = @names} {
   return
 }
-// expected-error@below {{expected the attribute 'zpp.names' to be a global, but got none}}
+// expected-error@below {{expected the attribute 'zpp.names' to be a global of address space 0, but got none}}
 zero.instance @g of @f from [loc("a")] to [loc("b")]

@@ -7,6 +7,7 @@
 
 #include "Decompose/Accumulate/Accumulator.h"
 
+#include "Loops/Peeling.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -267,6 +268,8 @@ void Accumulator::leaveLoop(Operation *op) {
   if (counter && counter->trips < 2)
     return;
   WhileView loop(op);
+  if (!hasOneTypePerValue(loop))
+    return;
   for (unsigned number : llvm::seq(loop.getNumCarried())) {
     std::optional<GradientSum> sum = findCarriedSum(finder, loop, number);
     if (!sum)
