@@ -301,8 +301,8 @@ Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
   return wait;
 }
 
-/// The start that follows the first of `calls`, a wait, in the same place and
-/// is kept before the next heavy op by a tie of its own; null if there is none.
+/// The start that follows the first of `calls`, a wait, in the same place; null
+/// if there is none.
 static const PlacedCall *getNextStart(ArrayRef<PlacedCall> calls) {
   for (const PlacedCall &call : calls.drop_front()) {
     if (call.before != calls.front().before)
