@@ -12,7 +12,6 @@
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
@@ -131,6 +130,14 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
       // Sums of f16 may be too large for it.
       if (typeOf(value).getElementType().isF16() ||
           hops->getPartialType().getGlobal().getElementType().isF16())
+        return std::nullopt;
+      // As many as a type may have.
+      int64_t elements = hops->getPartialType().getGlobal().getNumElements();
+      for (Operation *step : steps)
+        if (getWrittenLayer(step))
+          elements = multiplySaturating(
+              elements, typeOf(step->getResult(0)).getDimSize(0));
+      if (elements >= int64_t(1) << 57)
         return std::nullopt;
       GradientTerm term{std::move(*hops), {}, {}, 0};
       llvm::append_range(term.steps, llvm::reverse(steps));
