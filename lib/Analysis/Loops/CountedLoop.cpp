@@ -21,13 +21,6 @@ using namespace zpp;
 // Counters
 //===----------------------------------------------------------------------===//
 
-/// True for one integer of the guest's. Nobody has verified its programs: what
-/// is counted may be anything.
-static bool isNumber(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type && type.getRank() == 0 && type.getElementType().isInteger();
-}
-
 std::optional<LoopCounter>
 zpp::getLoopCounter(WhileView loop, ProvenanceAnalysis &provenances) {
   if (!loop || loop.getPredicates().size() != 1)
@@ -48,8 +41,9 @@ zpp::getLoopCounter(WhileView loop, ProvenanceAnalysis &provenances) {
       add->getNumOperands() != 2)
     return std::nullopt;
   Value argument = loop.getCarried(index);
-  if (!isNumber(loop.getInit(index)) || !isNumber(argument) ||
-      !isNumber(compare->getOperand(1)) || !isNumber(loop.getNext(index)))
+  if (!isIntegerScalar(loop.getInit(index)) || !isIntegerScalar(argument) ||
+      !isIntegerScalar(compare->getOperand(1)) ||
+      !isIntegerScalar(loop.getNext(index)))
     return std::nullopt;
   Value step = add->getOperand(0) == argument   ? add->getOperand(1)
                : add->getOperand(1) == argument ? add->getOperand(0)

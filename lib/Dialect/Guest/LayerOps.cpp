@@ -37,7 +37,7 @@ static Value getLayerIndex(Operation *op, Type part, unsigned first) {
       layer.getElementType() != stack.getElementType() ||
       layer.getShape().drop_front() != stack.getShape().drop_front() ||
       static_cast<int64_t>(op->getNumOperands()) != first + stack.getRank() ||
-      !llvm::all_of(op->getOperands().drop_front(first), isScalarIndex))
+      !llvm::all_of(op->getOperands().drop_front(first), isIntegerScalar))
     return {};
   return op->getOperand(first);
 }

@@ -273,7 +273,7 @@ static bool isConsistentSlice(Operation *op, RankedTensorType from,
   return true;
 }
 
-bool zpp::isScalarIndex(Value value) {
+bool zpp::isIntegerScalar(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   return type && type.getRank() == 0 && type.getElementType().isInteger();
 }
@@ -286,7 +286,7 @@ static bool isConsistentDynamicSlice(Operation *op, RankedTensorType from,
   for (auto [size, whole] : llvm::zip_equal(to.getShape(), from.getShape()))
     if (size > whole)
       return false;
-  return llvm::all_of(op->getOperands().drop_front(), isScalarIndex);
+  return llvm::all_of(op->getOperands().drop_front(), isIntegerScalar);
 }
 
 bool zpp::isConsistentMovement(Operation *op) {

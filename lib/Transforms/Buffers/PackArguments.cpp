@@ -25,8 +25,23 @@ static unsigned getFirstBuffer(func::FuncOp function) {
   return function->hasAttr(kNamesAttr) ? 2 : 1;
 }
 
+/// Checks that `op`, a function or an instance of one, has a table of names.
+static LogicalResult verifyNames(Operation *op, SymbolTable &symbols) {
+  Attribute names = op->getAttr(kNamesAttr);
+  auto symbol = dyn_cast_or_null<FlatSymbolRefAttr>(names);
+  auto global = symbol ? symbols.lookup<LLVM::GlobalOp>(symbol.getAttr())
+                       : LLVM::GlobalOp();
+  if (global && global.getAddrSpace() == 0)
+    return success();
+  InFlightDiagnostic error = op->emitError("expected the attribute '")
+                             << kNamesAttr
+                             << "' to be a global of address space 0, but got ";
+  return names ? error << names : error << "none";
+}
+
 static LogicalResult verifySignature(func::FuncOp function,
-                                     const SymbolUserMap &users) {
+                                     const SymbolUserMap &users,
+                                     SymbolTable &symbols) {
   FunctionType type = function.getFunctionType();
   if (type.getNumResults() != 0)
     return function.emitError("expected no results of the public function '")
@@ -42,25 +57,17 @@ static LogicalResult verifySignature(func::FuncOp function,
                                 "arguments of the public function '")
              << function.getSymName() << "', but got " << input;
   }
-  for (Operation *user : users.getUsers(function))
+  bool hasNames = function->hasAttr(kNamesAttr);
+  if (hasNames && failed(verifyNames(function, symbols)))
+    return failure();
+  for (Operation *user : users.getUsers(function)) {
     if (!isa<zero::InstanceOp>(user))
       return user->emitError("expected no calls of the public function '")
              << function.getSymName() << "' in its own module";
+    if (hasNames && failed(verifyNames(user, symbols)))
+      return failure();
+  }
   return success();
-}
-
-/// Checks that `op`, a function or an instance of one, has a table of names.
-static LogicalResult verifyNames(Operation *op, SymbolTable &symbols) {
-  Attribute names = op->getAttr(kNamesAttr);
-  auto symbol = dyn_cast_or_null<FlatSymbolRefAttr>(names);
-  auto global = symbol ? symbols.lookup<LLVM::GlobalOp>(symbol.getAttr())
-                       : LLVM::GlobalOp();
-  if (global && global.getAddrSpace() == 0)
-    return success();
-  InFlightDiagnostic error = op->emitError("expected the attribute '")
-                             << kNamesAttr
-                             << "' to be a global of address space 0, but got ";
-  return names ? error << names : error << "none";
 }
 
 static void packArguments(func::FuncOp function) {
@@ -117,18 +124,10 @@ public:
         (function.isPublic() ? functions : helpers).push_back(function);
     SymbolTableCollection tables;
     SymbolUserMap users(tables, module);
-    for (func::FuncOp function : functions)
-      if (failed(verifySignature(function, users)))
-        return signalPassFailure();
     SymbolTable &symbols = tables.getSymbolTable(module);
     for (func::FuncOp function : functions)
-      if (function->hasAttr(kNamesAttr)) {
-        SmallVector<Operation *> named{function};
-        llvm::append_range(named, users.getUsers(function));
-        for (Operation *op : named)
-          if (failed(verifyNames(op, symbols)))
-            return signalPassFailure();
-      }
+      if (failed(verifySignature(function, users, symbols)))
+        return signalPassFailure();
     for (func::FuncOp function : functions)
       packArguments(function);
     shareFunctions(functions, helpers);

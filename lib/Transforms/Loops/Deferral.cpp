@@ -100,9 +100,7 @@ bool Deferral::isIndex(OpOperand &operand) const {
   if (!isa<func::CallOp>(op))
     return false;
   // A function takes the tensor that it updates, gradients, and indices.
-  auto type = dyn_cast<RankedTensorType>(operand.get().getType());
-  return !values.contains(operand.get()) ||
-         (type && type.getRank() == 0 && type.getElementType().isInteger());
+  return !values.contains(operand.get()) || isIntegerScalar(operand.get());
 }
 
 //===----------------------------------------------------------------------===//

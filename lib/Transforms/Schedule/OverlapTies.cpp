@@ -371,10 +371,10 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
     // start from coming late. It must not come early either.
     if (!value)
       value = getWaitTie(op, call.before);
-    if (value)
+    if (value) {
       op = tie(op, value);
-    if (value)
       note(value);
+    }
     if (!isStart && previous)
       op = tieUpdates(updates, op, previous);
     previous = op;

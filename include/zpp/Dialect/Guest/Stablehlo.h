@@ -105,8 +105,9 @@ inline bool isDataMovement(mlir::Operation *op) {
   return isBarrier(op) || movesData(op);
 }
 
-/// True for an integer scalar, as slices have them for each dim.
-bool isScalarIndex(mlir::Value value);
+/// True for one integer, as slices have them for each dim and loops count with.
+/// Nobody has verified the guest's programs: it may be anything.
+bool isIntegerScalar(mlir::Value value);
 
 /// True for the ops of `movesData` whose other operands are data too: a
 /// concatenation or a padding.
