@@ -27,7 +27,8 @@ HEADING = "## The runtime under JAX on GPUs"
 SIZES_HEADING = "### Models of real sizes"
 #: First cell of a step's rows -> its name in the picture and its style.
 STEPS = {"FSDP, exported and loaded": ("FSDP", "fsdp"),
-         "**all (b)**": ("ZeRO++", "zpp")}
+         "**all (b)**": ("ZeRO++", "zpp"),
+         "**0.52 M (b)**": ("i4:delta", "delta")}
 
 WIDTH, MARGIN, LABELS, NUMBERS = 560, 16, 112, 132
 BAR, GAP, TOP = 20, 16, 88
@@ -40,12 +41,14 @@ STYLE = """
   .strong { font-weight: 600 }
   .fsdp { fill: #818b98 } .fsdp.wait { fill: #d1d9e0 }
   .zpp { fill: #0969da } .zpp.wait { fill: #a5cdf7 }
+  .delta { fill: #bc4c00 } .delta.wait { fill: #f7c9a5 }
   @media (prefers-color-scheme: dark) {
     .card { fill: #0d1117; stroke: #3d444d }
     text { fill: #f0f6fc }
     .soft { fill: #9198a1 }
     .fsdp { fill: #9198a1 } .fsdp.wait { fill: #3d444d }
     .zpp { fill: #4493f8 } .zpp.wait { fill: #1f4272 }
+    .delta { fill: #db6d28 } .delta.wait { fill: #6b3a1e }
   }
 """
 
@@ -84,13 +87,16 @@ def read() -> Times:
         first, kind, *row = cells(line)
         step = first or step
         if step in STEPS and kind in ("time", "exposed"):
-            values[step, kind] = list(map(milliseconds, row[:len(links)]))
+            values[step, kind] = row[:len(links)]
     for step in STEPS:
         for kind in ("time", "exposed"):
             if (step, kind) not in values:
                 sys.exit(f"{PAGE.name}: expected '{kind}' of '{step}'")
-    return {link: {step: (values[step, "time"][i], values[step, "exposed"][i])
-                   for step in STEPS} for i, link in enumerate(links)}
+    # A step may not have been measured on each link.
+    return {link: {step: (milliseconds(values[step, "time"][i]),
+                          milliseconds(values[step, "exposed"][i]))
+                   for step in STEPS if values[step, "time"][i]}
+            for i, link in enumerate(links)}
 
 
 def read_sizes() -> Times:
@@ -121,12 +127,14 @@ def draw(title: str, footer: str, times: Times) -> str:
                      f'height="{BAR}" class="{style}"/>')
 
     text(MARGIN, 32, title, "title")
+    styles = list(dict.fromkeys(STEPS[step][1] for steps in times.values()
+                                for step in steps))
     for x, wait, words in ((MARGIN, "", "compute"),
-                           (MARGIN + 128, " wait",
+                           (MARGIN + 148, " wait",
                             "compute waits for communication")):
-        rectangle(x, 46, BAR, f"fsdp{wait}")
-        rectangle(x + BAR, 46, BAR, f"zpp{wait}")
-        text(x + 2 * BAR + 8, 61, words, "soft")
+        for i, style in enumerate(styles):
+            rectangle(x + i * BAR, 46, BAR, f"{style}{wait}")
+        text(x + len(styles) * BAR + 8, 61, words, "soft")
     y = TOP
     for link, steps in times.items():
         baseline, _ = next(iter(steps.values()))
@@ -138,9 +146,9 @@ def draw(title: str, footer: str, times: Times) -> str:
                       f"{style} wait")
             end = left + scale * time + 8
             words = f"{name} {rounded(time)} ms"
-            if style == "zpp":
+            if style != "fsdp":
                 words += f" ({baseline / time:.2f}x)"
-            text(end, y + BAR - 5, words, "strong" if style == "zpp" else "")
+            text(end, y + BAR - 5, words, "strong" if style != "fsdp" else "")
             y += BAR + 2
         y += GAP
     text(MARGIN, y + 10, footer, "soft")

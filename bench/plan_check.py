@@ -17,8 +17,9 @@ Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
 they reach that of the gathers of 64 and 256 MiB in the pages' table of
 collectives, and on the link that is not shaped that of the rings. The latency of
 TCP is that of the same two gathers: what they would take without bytes. For what
-was measured with NCCL's longer messages, both are those of the all-reduces. What the
-pages say of the links is shared by all ranks and both directions.
+was measured with NCCL's longer messages, both are those of the all-reduces; and with
+one thread for each of NCCL's channels, the rate is the nominal one there too. What
+the pages say of the links is shared by all ranks and both directions.
 
 A prediction holds if it is within 15 % of the measurement. The order of two
 steps is wrong if they differ by 3 % or more, measured, and the prediction says
@@ -40,16 +41,17 @@ from lab.tables import Table
 PAGES = tuple(lab.ROOT / "docs" / name for name in ("performance.md", "history.md"))
 LIMIT = 0.15
 NVLINK = "NVLink only"
-#: Options of zpp-opt. All steps of these tables were measured before gradients were
+#: Options of zpp-opt. Most steps of these tables were measured before gradients were
 #: rotated by default.
 OFF = {"weights": "none", "gradients": "none", "secondary": "none",
        "tuning.rotate": 0}
 ALL = OFF | {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
+ROTATED = ALL | {"tuning.rotate": 32}
 PORTABLE, RUNTIME = {"target": "portable"}, {"target": "cuda"}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A table of the pages; links are as its collectives were measured."""
+    """A table of the pages."""
 
     heading: str
     #: The number of the table below the heading.
@@ -58,8 +60,8 @@ class Measured:
     #: First cells of its rows -> options of zpp-opt; None: as it is written.
     rows: dict[str, dict | None]
     kind: str = "FSDP"
-    #: Did NCCL send to single peers in messages as long as its collectives'?
-    has_long_messages: bool = False
+    #: The rate of exchanges with single peers at 100 Gbit/s, of `RATES`.
+    rates: str = "gathers"
 
     def __str__(self) -> str:
         return f"{self.heading}{f' ({self.number + 1})' if self.number else ''}"
@@ -75,6 +77,9 @@ TABLES = [
     Measured("More NCCL channels", 0, 2, {
         "FSDP, exported and loaded": None, "all (ZeRO++)": ALL | PORTABLE}),
     Measured("The runtime under JAX on GPUs", 0, 2, {
+        "FSDP, exported and loaded": None, "all (b)": ROTATED | RUNTIME,
+        "0.52 M (b)": ROTATED | {"weights": "i4:delta"} | RUNTIME}, rates="nominal"),
+    Measured("The runtime under JAX", 0, 2, {
         "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
     Measured("Each technique alone", 0, 2, {
         "FSDP, exported and loaded": None,
@@ -93,7 +98,7 @@ TABLES = [
             ALL | {"gradients": "i4"} | RUNTIME,
         "weights i4:delta, gradients i4 (0.52 M)":
             ALL | {"weights": "i4:delta", "gradients": "i4"} | RUNTIME},
-        has_long_messages=True),
+        rates="all-reduces"),
     Measured("Data parallelism", 0, 1, {
         "DDP, exported": None,
         "all (b), i4 there and i8 back": OFF | {"gradients": "i4"} | RUNTIME,
@@ -101,7 +106,7 @@ TABLES = [
             OFF | {"gradients": "i4", "tuning.prefetch-bytes": 2**30} | RUNTIME,
         "gradients i4, back i4":
             OFF | {"gradients": "i4", "reduced": "i4"} | RUNTIME},
-        kind="DDP", has_long_messages=True),
+        kind="DDP", rates="all-reduces"),
 ]
 
 
@@ -206,8 +211,7 @@ def read_pages(pages=PAGES) -> str:
 def check(page: str, model: Model):
     """Yields a dict per measured step and link."""
     for table in TABLES:
-        exchange_100, latency = (read_all_reduce if table.has_long_messages
-                                 else read_gather)(page)
+        exchange_100, latency = RATES[table.rates](page)
         measured = read_table(page, table.heading, table.number, table.rows)
         base = measured[next(step for step, options in table.rows.items()
                              if options is None)]
@@ -293,6 +297,11 @@ def read_all_reduce(page: str) -> tuple[float, float]:
     scales = 2 / 128
     return fit_link({64: first, 128: second},
                     sent=2 * (1 / 8 * (1 + 2 * scales) + 1 / 4 * (1 + scales)))
+
+
+#: Rates of exchanges -> a function of the page: Gbit/s, and the latency in usec.
+RATES = {"gathers": read_gather, "all-reduces": read_all_reduce,
+         "nominal": lambda page: (100.0, read_all_reduce(page)[1])}
 
 
 def fit_link(times: dict[int, float], sent: float) -> tuple[float, float]:

@@ -72,8 +72,8 @@ def steps(page):
     link = "50 Gbit/s"
     below = "The runtime under JAX on GPUs"
     runtime = table(page, below, "step", link, "peak memory")
-    part = (milliseconds(row(runtime, "all (b)")[link])
-            / milliseconds(row(runtime, "FSDP")[link]))
+    fsdp, ours, differences = (milliseconds(row(runtime, step)[link])
+                               for step in ("FSDP", "all (b)", "0.52 M"))
     portable = table(page, "Portable back end on GPUs", "step", link)
     alone = milliseconds(row(portable, "all (ZeRO++)")[link])
     two = table(page, "Two GPUs as two nodes of one", "speed-up", link)
@@ -84,11 +84,11 @@ def steps(page):
     return (
         f"This is one step of a GPT of 0.88 B parameters on GPUs, with fused CUDA "
         f"kernels and NCCL beside XLA's compute. With links of {link} between the "
-        f"nodes, ZeRO++ takes {100 * part:.0f} % of the time of JAX FSDP. As plain StableHLO, "
-        f"without any library of zpp, it takes {alone:.0f} ms. Where weights "
-        f"travel as int4 differences (0.52 M), two H100 as two nodes take "
-        f"{milliseconds(small):.0f} ms for a step that takes FSDP "
-        f"{milliseconds(row(two, 'FSDP')[link]):.0f} ms; PyTorch's FSDP2 takes "
+        f"nodes, ZeRO++ takes {100 * ours / fsdp:.0f} % of the time of JAX FSDP, and "
+        f"{100 * differences / fsdp:.0f} % where weights travel as int4 differences "
+        f"(i4:delta). As plain StableHLO, without any library of zpp, ZeRO++ takes {alone:.0f} ms. "
+        f"On two H100 as two nodes, i4:delta takes {milliseconds(small):.0f} ms for a step "
+        f"that takes FSDP {milliseconds(row(two, 'FSDP')[link]):.0f} ms; PyTorch's FSDP2 takes "
         f"{fsdp2:.0f} ms there, and with zpp {delta:.0f}. Machines, commands and more "
         f"numbers are in [docs/performance.md](docs/performance.md).")
 

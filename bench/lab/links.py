@@ -98,7 +98,10 @@ def environment(rank: int, ranks: int, per_node: int, two_nodes: bool
         variables |= {
             "NCCL_HOSTID": f"node{rank // per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
-            "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4",
+            # For each channel. More threads than processors take turns, for
+            # milliseconds each, in which messages stand still.
+            "NCCL_SOCKET_NTHREADS": os.environ.get("NCCL_SOCKET_NTHREADS", "1"),
+            "NCCL_NSOCKS_PERTHREAD": "4",
             # Sends to single peers in messages as long as those of NCCL's
             # collectives.
             "NCCL_P2P_NET_CHUNKSIZE": "524288"}
