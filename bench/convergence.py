@@ -277,11 +277,11 @@ class Runner:
     def step(self, training: Training):
         half = training.done >= self.experiment.steps // 2
         name = self.variants[half]
-        if f"{name}-start" in self.steps and not training.kept:
-            name += "-start"
-        results = self.steps[name](
-            *training.state, self.tokens.batch(training.seed, training.done),
-            *training.kept)
+        batch = self.tokens.batch(training.seed, training.done)
+        begins = self.steps.get(f"{name}-start")
+        if begins is not None and not training.kept:
+            training.kept = begins(*training.state, batch)
+        results = self.steps[name](*training.state, batch, *training.kept)
         count = len(training.state)
         training.state, training.kept = results[:count], results[count + 1:]
         return results[count]

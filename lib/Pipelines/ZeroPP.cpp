@@ -88,8 +88,13 @@ static bool accumulates(const ZeroPPOptions &options) {
   return options.accumulate != "none";
 }
 
-static bool startsAll(const ZeroPPOptions &options) {
-  return options.start == ZeroPPOptions::Start::All;
+static bool beginsFrozen(const ZeroPPOptions &options) {
+  return options.start == ZeroPPOptions::Start::Frozen && keepsFrozen(options);
+}
+
+/// Whether the result is a program that begins what the step keeps.
+static bool begins(const ZeroPPOptions &options) {
+  return options.start == ZeroPPOptions::Start::All || beginsFrozen(options);
 }
 
 //===----------------------------------------------------------------------===//
@@ -182,16 +187,18 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     // What does not change has no differences to send. qwZ, which must know
     // what reads secondary partitions, has run.
     KeepFrozenPassOptions keep;
-    keep.start = options.start != ZeroPPOptions::Start::None;
+    keep.start = begins(options);
     pm.addPass(createKeepFrozenPass(keep));
   }
-  if (sendsDifferences(options)) {
+  if (sendsDifferences(options) && !beginsFrozen(options)) {
     SendDifferencesPassOptions differences;
     differences.format = getWeightFormat(options);
     differences.block = settings.block;
-    differences.start = startsAll(options);
+    differences.start = begins(options);
     pm.addPass(createSendDifferencesPass(differences));
   }
+  if (begins(options))
+    pm.addPass(createReturnStatePass());
 
   if (sendsUpdates(options)) {
     // The gathers that it makes are of state, not of weights to compute with:

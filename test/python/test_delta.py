@@ -3,6 +3,7 @@
 """weights=i4:delta: what devices hold of each other's weights, from step to
 step."""
 
+import dataclasses
 import functools
 import json
 import warnings
@@ -536,6 +537,31 @@ def test_a_folder_without_its_beginning(tmp_path):
     notes.unlink()
     with pytest.raises(FileNotFoundError, match="but got no start/jax.json"):
         zpp.load(tmp_path / "step.zpp")
+
+
+def test_a_folder_whose_beginning_is_a_step(tmp_path):
+    """As zpp wrote it before its version 0.2."""
+    _, state, batch = started()
+    step = zpp.rewrite(zpp.export(jax.jit(FORM.step), state, batch),
+                       target="portable", **OPTIONS).step
+    zpp.save(dataclasses.replace(
+        step, start=dataclasses.replace(step, start=None)), tmp_path / "step.zpp")
+    with pytest.raises(ValueError, match="start/: expected a program that returns "
+                       "state only, but got a step with 3 results besides"):
+        zpp.load(tmp_path / "step.zpp")
+
+
+def test_what_begins_the_state_computes_nothing():
+    """It takes what the step takes, all of which the step still needs."""
+    _, state, batch = started()
+    step = zpp.rewrite(zpp.export(jax.jit(FORM.step, donate_argnums=0), state, batch),
+                       target="portable", **OPTIONS).step
+    begins = step.start
+    assert step.donated and not begins.donated
+    assert not begins.exported.out_avals
+    assert list(begins.state.kept) == list(step.state.kept) == list(step.state.taken)
+    assert "dot_general" in step.text() and "dot_general" not in begins.text()
+    assert "tf.aliasing_output" not in begins.text()
 
 
 def test_compiled_for_gpus():

@@ -79,8 +79,9 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::init(Frozen::None)};
   WordOption<Start> start{
       *this, "start",
-      llvm::cl::desc("What of the state the step begins rather than takes, by "
-                     "sending whole weights"),
+      llvm::cl::desc("What of the state to begin: instead of the step, a "
+                     "program that takes its arguments, sends whole weights, "
+                     "and returns this"),
       llvm::cl::values(
           clEnumValN(Start::None, "none", "nothing"),
           clEnumValN(Start::Frozen, "frozen", "what frozen=keep keeps"),

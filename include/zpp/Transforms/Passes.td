@@ -913,6 +913,50 @@ def KeepFrozenPass : Zpp_ModulePass<"zero-keep-frozen"> {
   ];
 }
 
+def ReturnStatePass : Zpp_ModulePass<"zero-return-state"> {
+  let summary = "Return only what the step keeps";
+  let description = [{
+    Of a step that begins what it keeps (`start` of `zero-keep-frozen` and
+    `zero-send-differences`), this makes a program that does nothing else: it
+    takes the arguments of the step, and returns its last results, which the
+    module attribute `zpp.state` lists. All other results are erased, and so are
+    the ops that only these need, also those with side effects: the step, which
+    runs next with the same arguments, has them too. So no argument is donated.
+
+    What a loop carries, and what enters and leaves a manual computation, is
+    followed value by value. Where nothing is needed, zeros take its place. Other
+    ops with regions, and functions that are called, stay as a whole.
+
+    A module without `zpp.state` stays as it is.
+
+    *Input*:
+
+    ```mlir
+    module attributes {zpp.state = [{kind = "held", type = tensor<4xf32>} ]} {
+      func.func @main(%w: tensor<4xf32> {tf.aliasing_output = 0 : i32}) ->
+          (tensor<4xf32>, tensor<4xf32>) {
+        %0 = "stablehlo.negate"(%w) : (tensor<4xf32>) -> tensor<4xf32>
+        %1 = "stablehlo.add"(%w, %w) : (tensor<4xf32>, tensor<4xf32>) ->
+            tensor<4xf32>
+        return %0, %1 : tensor<4xf32>, tensor<4xf32>
+      }
+    }
+    ```
+
+    *Output*:
+
+    ```mlir
+    module attributes {zpp.state = [{kind = "held", type = tensor<4xf32>} ]} {
+      func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+        %0 = "stablehlo.add"(%arg0, %arg0) : (tensor<4xf32>, tensor<4xf32>) ->
+            tensor<4xf32>
+        return %0 : tensor<4xf32>
+      }
+    }
+    ```
+  }];
+}
+
 def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
   let summary = "Send weights as differences to what is held of them";
   let description = [{
@@ -927,7 +971,8 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     part of its own. The module attribute `zpp.state` lists them, with the `shape`
     of the weight, its partitioned `dim`, and the `factors` of that: the size of
     each and its stride in device ids, 0 for one that a device holds whole. With
-    `start` there are results only: whole weights are sent, and the state begins.
+    `start` there are results only: whole weights are sent, and the state begins
+    (`zero-return-state` drops the other results then).
 
     A loop that gathers a layer in each iteration, and leaves a stack of them
     (`zpp.keep` with a number), takes its layer from the stacks that the step

@@ -24,7 +24,7 @@ StepSignature::StepSignature(func::FuncOp function) : function(function) {
         !tail.empty())
       tails[tail].push_back(number);
     if (auto alias = function.getArgAttrOfType<IntegerAttr>(
-            number, "tf.aliasing_output")) {
+            number, guest::kAliasingOutput)) {
       donated[number] = alias.getInt();
       taken[alias.getInt()] = number;
     }

@@ -43,7 +43,7 @@ class Step:
     #: The state that it keeps from call to call: more arguments and results of the
     #: module, after those of `exported`.
     state: State | None = None
-    #: The steps that begin the state which this one takes: all of it, and what
+    #: The programs that begin the state which this step takes: all of it, and what
     #: follows from the arguments. None where that is nothing or all of it.
     start: "Step | None" = None
     resume: "Step | None" = None
@@ -111,6 +111,15 @@ class Step:
                                        mlir_module_serialized=serialized)
         return dataclasses.replace(
             self, exported=exported, bundle=bundle, state=state)
+
+    def beginning(self, text: str, bundle: Bundle | None = None) -> "Step":
+        """The program with this module, which takes the arguments of the step, and
+        returns state that it begins, nothing else."""
+        begins = self.with_text(text, bundle)
+        return dataclasses.replace(
+            begins, donated=(), exported=dataclasses.replace(
+                begins.exported, out_avals=(), out_tree=jax.tree.structure([]),
+                out_shardings_hlo=(), _out_named_shardings=()))
 
 
 def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,

@@ -56,27 +56,31 @@ class Program:
                 _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
-        """The results for these arguments, with what `keeper` has for them."""
-        running, kept = self, {}
+        """The results for these arguments, with what `keeper` has for them. What it
+        has not is begun first."""
+        state, kept = self.step.state, {}
         mesh = find_mesh(self.step, leaves)
-        if self.start is None:
+        if state is None:
             keeper.check_not_given()
         else:
-            kept = keeper.take(self, self.step.state.on(mesh), leaves)
-            running = next(
-                program for program in (self, self.resume, self.start)
-                if program and kept.keys() >= set(program.step.state.taken))
-        step = running.step
-        with _device_context(step, leaves):
-            results = (running.compiled or running.function)(
-                *leaves, *(kept[name] for name in
-                           (step.state.taken if step.state else ())))
-        _runtime.keep(step, results)
-        if step.state is not None:
-            count = len(results) - len(step.state.kept)
+            state = state.on(mesh)
+            kept = keeper.take(self, state, leaves)
+            if not kept.keys() >= set(state.taken):
+                begins = self.resume if kept else self.start
+                kept = kept | dict(zip(begins.step.state.kept,
+                                       begins._run(leaves), strict=True))
+        results = self._run(leaves, *(kept[name] for name in
+                                      (state.taken if state else ())))
+        _runtime.keep(self.step, results)
+        if state is not None:
+            count = len(results) - len(state.kept)
             results, arrays = results[:count], results[count:]
-            keeper.put(self, step.state.on(mesh), arrays, leaves, results)
-        return jax.tree.unflatten(step.exported.out_tree, results)
+            keeper.put(self, state, arrays, leaves, results)
+        return jax.tree.unflatten(self.step.exported.out_tree, results)
+
+    def _run(self, leaves: Sequence[Any], *arrays: jax.Array) -> Sequence[jax.Array]:
+        with _device_context(self.step, leaves):
+            return (self.compiled or self.function)(*leaves, *arrays)
 
 
 class LoadedStep(StatefulStep):

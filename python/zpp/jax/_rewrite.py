@@ -58,7 +58,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     if rewritten.state is not None:
         def begin(what: str) -> Step:
             begun = rewrite_text(text, options, target, start=what)
-            return step.with_text(begun.text, begun.bundle)
+            return step.beginning(begun.text, begun.bundle)
 
         state = rewritten.state
         rewritten = dataclasses.replace(

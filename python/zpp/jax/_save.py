@@ -10,7 +10,7 @@ Beside the files of zpp-bundle, if the step has a host side (see
     jax.json     version; donated arguments; the arrays of the state;
                  the id of the host side; JAX's version, the platforms and the
                  number of devices; the digests of step.jax and step.mlir
-    start/       of a step with state: the step that begins it, as such a folder
+    start/       of a step with state: the program that begins it, as such a folder
     resume/      the same for the one that begins only what follows from the
                  arguments, if there is more
 """
@@ -28,7 +28,7 @@ from zpp.jax._export import Step, from_text
 from zpp.jax._state import State
 
 NOTES = "jax.json"
-#: The folders of the steps that begin state.
+#: The folders of the programs that begin state.
 BEGINNINGS = ("start", "resume")
 VERSION = 1
 
@@ -105,10 +105,16 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
     exported = jax.export.deserialize(bytearray(contents["step.jax"]))
     # Older folders have no entry for it.
     state = notes.get("state")
+    begins = [read(folder / name) if f"{name}/{NOTES}" in contents else None
+              for name in BEGINNINGS]
+    for name, program in zip(BEGINNINGS, begins):
+        if program is not None and program.exported.out_avals:
+            raise ValueError(
+                f"{name}/: expected a program that returns state only, but got a step "
+                f"with {len(program.exported.out_avals)} results besides, as zpp "
+                f"wrote it before 0.2; save the step again")
     return Step(exported, tuple(notes["donated"]), None, bundle,
-                State.from_json(state) if state else None,
-                *(read(folder / name) if f"{name}/{NOTES}" in contents else None
-                  for name in BEGINNINGS))
+                State.from_json(state) if state else None, *begins)
 
 
 def _read_bundled(bundle: Bundle) -> Step:

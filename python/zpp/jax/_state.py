@@ -272,7 +272,7 @@ def extend(exported: jax.export.Exported, state: State | None
         "module_kept_var_idx": exported.module_kept_var_idx + tuple(
             range(len(exported.in_avals), len(in_avals)))}
     # JAX 0.10 has a field that says whether there are any, 0.11.2 always has them.
-    if len(exported._out_named_shardings) == len(exported.out_avals):
+    if len(exported._in_named_shardings) == len(exported.in_avals):
         named = tuple(
             shape.sharding and NamedSharding(
                 shape.sharding.mesh.abstract_mesh, shape.sharding.spec)

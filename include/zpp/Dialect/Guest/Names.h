@@ -56,6 +56,9 @@ inline constexpr llvm::StringLiteral kTopK = "chlo.top_k";
 inline constexpr llvm::StringLiteral kNumPartitions = "mhlo.num_partitions";
 inline constexpr llvm::StringLiteral kNumReplicas = "mhlo.num_replicas";
 inline constexpr llvm::StringLiteral kResultInfo = "jax.result_info";
+// Arguments that are donated: for a result, and for any.
+inline constexpr llvm::StringLiteral kAliasingOutput = "tf.aliasing_output";
+inline constexpr llvm::StringLiteral kBufferDonor = "jax.buffer_donor";
 
 // Shardy.
 inline constexpr llvm::StringLiteral kSdyManualComputation =
