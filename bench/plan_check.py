@@ -132,9 +132,16 @@ def main():
     if args.plot:
         args.plot.write_text(bars.draw(
             "A training step, measured and predicted", {
-                f"{row['step']}, {row['link']}": {
-                    "measured": row["measured"], "predicted": row["predicted"]}
-                for row in checked}, "ms"))
+                label: {"measured": row["measured"], "predicted": row["predicted"]}
+                for label, row in zip(labels_of(checked), checked)}, "ms"))
+
+
+def labels_of(rows: list[dict]) -> list[str]:
+    """The step and the link of each row, and its table where another one has the
+    same."""
+    short = [f"{row['step']}, {row['link']}" for row in rows]
+    return [f"{label} ({row['table']})" if short.count(label) > 1 else label
+            for label, row in zip(short, rows)]
 
 
 def error_of(row: dict) -> str:

@@ -51,6 +51,13 @@ def test_order_counts_what_the_measurement_tells_apart():
     assert plan_check.count_order(rows) == (2, 5)
 
 
+def test_the_picture_has_all_rows():
+    rows = [{"table": table, "step": step, "link": "NVLink"} for table, step in (
+        ("now", "all"), ("then", "all"), ("then", "none"))]
+    assert plan_check.labels_of(rows) == [
+        "all, NVLink (now)", "all, NVLink (then)", "none, NVLink"]
+
+
 def test_a_link_is_fitted_to_two_sizes():
     # 2 * 2**20 bytes in 1 ms, 6 * 2**20 bytes in 2.5 ms.
     rate, latency = plan_check.fit_link({1: 1.0, 3: 2.5}, sent=2.0)
