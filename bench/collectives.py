@@ -113,8 +113,7 @@ def measure(args, link: str, name: str, case: list[str]) -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             launch.Process(
-                command, links.environment(rank, ranks, args.gpus_per_node,
-                                           link != "nvlink") |
+                command, links.environment(rank, ranks, args.gpus_per_node, link) |
                 {"RANK": str(rank), "LOCAL_RANK": str(launch.device_of(rank)),
                  "WORLD_SIZE": str(ranks), "ZPP_TOKEN": token},
                 pathlib.Path(folder) / f"{rank}.txt")

@@ -170,21 +170,18 @@ def why_absent(args, peer: Peer) -> str:
 
 def run_peer(args, name: str) -> Iterator[tuple[str, dict]]:
     """Trains on each link. Returns links and results."""
-    for two_nodes in (True, False):
-        on_links = [link for link in args.links
-                    if link in (PEERS[name].link or args.links) and
-                    (link != "nvlink") == two_nodes]
-        if on_links:
-            yield from run_processes(args, name, two_nodes, on_links).items()
+    for on_links in links.by_kind(
+            link for link in args.links if link in (PEERS[name].link or args.links)):
+        yield from run_processes(args, name, on_links).items()
 
 
-def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
-                  ) -> dict[str, dict]:
-    """Trains in processes of their own. Returns the results by link."""
+def run_processes(args, name: str, on_links: list[str]) -> dict[str, dict]:
+    """Trains on links of one kind in processes of their own. Returns the results by
+    link."""
     peer = PEERS[name]
     on_cpu = args.platform == "cpu"
     count = 1 if on_cpu and peer.framework == "jax" else args.ranks
-    where = "two-nodes" if two_nodes else "nvlink"
+    where = links.kind(on_links[0])
     label = re.sub("[^a-zA-Z0-9]+", "-", f"{name} {where}")
     written = args.log / f"{label}.json"
     command = [
@@ -192,7 +189,7 @@ def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
         json.dumps(args.config), "--sequences", args.sequences, "--platform",
         args.platform, "--micro-batches", args.micro_batches, "--links", *on_links,
         "--warm-up", args.warm_up, "--timed",
-        args.steps * (1 if two_nodes else NVLINK_STEPS), "--tc", args.tc, "--port",
+        args.steps * (NVLINK_STEPS if where == "nvlink" else 1), "--tc", args.tc, "--port",
         launch.free_port(), "--ranks", args.ranks, "--processes", count, "--results", written]
     environment = launch.environment() | {
         "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
@@ -201,7 +198,7 @@ def run_processes(args, name: str, two_nodes: bool, on_links: list[str]
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
-                rank, count, args.gpus_per_node, two_nodes),
+                rank, count, args.gpus_per_node, on_links[0]),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:

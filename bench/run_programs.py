@@ -513,7 +513,7 @@ def environment_of(args, rank: int) -> dict[str, str]:
         return common | {"JAX_PLATFORMS": "cpu"}
     # A process sees one GPU, as under Slurm.
     return (common | {"CUDA_VISIBLE_DEVICES": str(launch.device_of(rank))}
-            | links.environment(rank, args.processes, args.gpus_per_node, True))
+            | links.environment(rank, args.processes, args.gpus_per_node, "shared"))
 
 
 # The table -----------------------------------------------------------------------

@@ -117,7 +117,7 @@ def run(args):
         processes = [launch.Process(
             [*command, "--rank", rank],
             launch.environment() | links.environment(
-                rank, count, 1, args.link != "nvlink"),
+                rank, count, 1, args.link),
             path.with_suffix(f".{rank}.txt")) for rank in range(count)]
         try:
             launch.run(processes, needed + LIMIT_SECONDS, launch.show)

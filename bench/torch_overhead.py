@@ -56,7 +56,7 @@ def main():
                     [sys.executable, __file__, *sys.argv[1:], "--rank", rank,
                      "--port", port, "--results", written],
                     launch.environment() | links.environment(
-                        rank, args.gpus, two_nodes=False),
+                        rank, args.gpus, args.gpus, "nvlink"),
                     folder / f"{rank}.txt")
                 for rank in range(args.gpus)], LIMIT_SECONDS, launch.show)
         except RuntimeError as error:

@@ -135,7 +135,7 @@ def run(args, setup: str, options: list[str], folder: pathlib.Path
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(lab.ROOT / "python"), environment["PYTHONPATH"]])
         if args.gpus:
-            environment |= links.environment(rank, RANKS, min(args.gpus, 2), True) | {
+            environment |= links.environment(rank, RANKS, min(args.gpus, 2), "shared") | {
                 "CUDA_VISIBLE_DEVICES": str(rank % args.gpus)}
         processes.append(launch.Process(
             [sys.executable, __file__, *sys.argv[1:], "--setup", setup,

@@ -175,9 +175,8 @@ def run_all(args, exported: steps.Steps) -> dict[str, dict[str, dict]]:
         for name, variant in exported.chosen(args.variants).items():
             suited = [link for link in args.links
                       if link in (variant.links or args.links)]
-            for two_nodes in (True, False):
-                found = run_step(args, exported, name, two_nodes, [
-                    link for link in suited if (link != "nvlink") == two_nodes])
+            for on_links in links.by_kind(suited):
+                found = run_step(args, exported, name, on_links)
                 for link, result in found.items():
                     rounds[link].setdefault(name, []).append(result)
     measured = {link: {name: results.join(runs) for name, runs in named.items()}
@@ -188,17 +187,14 @@ def run_all(args, exported: steps.Steps) -> dict[str, dict[str, dict]]:
     return measured
 
 
-def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
-             on_links: list[str]) -> dict[str, dict]:
-    """Trains a step in processes of its own, so that the peak of memory is its
-    own too. Returns the results by link."""
-    if not on_links:
-        return {}
+def run_step(args, exported: steps.Steps, name: str, on_links: list[str]
+             ) -> dict[str, dict]:
+    """Trains a step on links of one kind, in processes of its own, so that the peak
+    of memory is its own too. Returns the results by link."""
     on_cpu = exported.of["platform"] == "cpu"
     is_one_process = on_cpu and exported.variants[name].is_runtime
     count = 1 if is_one_process else exported.ranks
-    where = "two-nodes" if two_nodes else "nvlink"
-    label = re.sub("[^a-zA-Z0-9]+", "-", f"{name} {where}")
+    label = re.sub("[^a-zA-Z0-9]+", "-", f"{name} {links.kind(on_links[0])}")
     written = args.log / f"{label}.json"
     command = [
         sys.executable, "-m", "lab.worker", "--steps-folder", exported.folder,
@@ -213,7 +209,7 @@ def run_step(args, exported: steps.Steps, name: str, two_nodes: bool,
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(
-                rank, count, exported.ranks // links.NODES, two_nodes),
+                rank, count, exported.ranks // links.NODES, on_links[0]),
             args.log / f"{label}-{rank}.txt")
         for rank in range(count)]
     try:

@@ -8,7 +8,9 @@ between the nodes. `tc` (iproute2, needs root) limits the rate of that device,
 which both directions and all ranks share.
 
 Links are named "50gbit" (or any other number), "shared" (the loopback device as
-it is) and "nvlink" (one host, NVLink everywhere).
+it is) and "nvlink" (one host, NVLink everywhere). The first are of the kind
+"shaped", the others are kinds of their own. Processes can train on links of one
+kind in turn.
 """
 
 import os
@@ -16,10 +18,15 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
 from lab import launch
 
 NODES = 2
+#: Threads of NCCL for each of its channels, by the kind of links between nodes. With
+#: more threads than processors some stand still for milliseconds, as do the messages
+#: that they send. A link that is not shaped needs more of them to be full.
+_THREADS = {"shaped": "1", "shared": "4"}
 #: The packets that a processor's queue of received ones holds.
 _BACKLOG = pathlib.Path("/proc/sys/net/core/netdev_max_backlog")
 #: The processors that take what the loopback device has sent, as a mask.
@@ -34,6 +41,18 @@ def rate(link: str) -> float:
     if not match and link not in ("nvlink", "shared"):
         sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
     return float(match[1]) * 1e9 if match else 0.0
+
+
+def kind(link: str) -> str:
+    return link if link in ("nvlink", "shared") else "shaped"
+
+
+def by_kind(links: Iterable[str]) -> list[list[str]]:
+    """The links of each kind."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        found.setdefault(kind(link), []).append(link)
+    return list(found.values())
 
 
 def shape(tc: str, link: str | None):
@@ -89,18 +108,18 @@ def lost() -> dict[str, int]:
             for kind, names in _LOST.items()}
 
 
-def environment(rank: int, ranks: int, per_node: int, two_nodes: bool
+def environment(rank: int, ranks: int, per_node: int, link: str
                 ) -> dict[str, str]:
     """The variables that the process of one of the `ranks` needs in addition to
-    its own. With fewer GPUs than ranks, the processes share them."""
+    its own, for links of the kind of `link`. With fewer GPUs than ranks, the
+    processes share them."""
     variables = {"NCCL_NVLS_ENABLE": "0"}
+    two_nodes = link != "nvlink"
     if two_nodes:
         variables |= {
             "NCCL_HOSTID": f"node{rank // per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
-            # For each channel. More threads than processors take turns, for
-            # milliseconds each, in which messages stand still.
-            "NCCL_SOCKET_NTHREADS": os.environ.get("NCCL_SOCKET_NTHREADS", "1"),
+            "NCCL_SOCKET_NTHREADS": _THREADS[kind(link)],
             "NCCL_NSOCKS_PERTHREAD": "4",
             # Sends to single peers in messages as long as those of NCCL's
             # collectives.

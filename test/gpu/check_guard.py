@@ -129,7 +129,7 @@ def check(ranks: int) -> list[str]:
         processes = [launch.Process(
             [sys.executable, __file__, "--ranks", ranks, "--rank", rank,
              "--port", port, "--out", folder / f"{rank}.json"],
-            launch.environment() | links.environment(rank, ranks, 1, True), folder / f"{rank}.txt")
+            launch.environment() | links.environment(rank, ranks, 1, "shared"), folder / f"{rank}.txt")
             for rank in range(ranks)]
         try:
             launch.run(processes, LIMIT_SECONDS)

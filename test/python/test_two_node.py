@@ -100,24 +100,32 @@ def test_a_failed_rank_ends_the_others(tmp_path):
     assert not lines
 
 
-@pytest.mark.parametrize(("gpus", "two_nodes", "hosts"), [
+def test_links_of_one_kind_go_together():
+    assert links.by_kind(["50gbit", "shared", "nvlink", "100gbit"]) == [
+        ["50gbit", "100gbit"], ["shared"], ["nvlink"]]
+    assert not links.by_kind([])
+
+
+@pytest.mark.parametrize(("gpus", "link", "hosts"), [
     # Without GPUs, and with enough of them, nothing is shared.
-    (0, True, ["node0", "node0", "node1", "node1"]),
-    (4, True, ["node0", "node0", "node1", "node1"]),
-    (4, False, [None] * 4),
+    (0, "50gbit", ["node0", "node0", "node1", "node1"]),
+    (4, "shared", ["node0", "node0", "node1", "node1"]),
+    (4, "nvlink", [None] * 4),
     # The ranks of one GPU are on different hosts: those that the nodes are, or
     # their own.
-    (2, True, ["node0", "node0", "node1", "node1"]),
-    (1, True, ["rank0", "rank1", "rank2", "rank3"]),
-    (2, False, ["rank0", "rank1", "rank2", "rank3"])])
-def test_ranks_of_one_gpu_are_on_different_hosts(monkeypatch, gpus, two_nodes,
-                                                hosts):
+    (2, "50gbit", ["node0", "node0", "node1", "node1"]),
+    (1, "shared", ["rank0", "rank1", "rank2", "rank3"]),
+    (2, "nvlink", ["rank0", "rank1", "rank2", "rank3"])])
+def test_ranks_of_one_gpu_are_on_different_hosts(monkeypatch, gpus, link, hosts):
     monkeypatch.setattr(launch, "gpu_count", lambda: gpus)
-    variables = [links.environment(rank, 4, 2, two_nodes) for rank in range(4)]
+    variables = [links.environment(rank, 4, 2, link) for rank in range(4)]
     assert [found.get("NCCL_HOSTID") for found in variables] == hosts
     part = {f"{0.9 * gpus / 4:.2f}"} if 0 < gpus < 4 else {None}
     assert {found.get("XLA_PYTHON_CLIENT_MEM_FRACTION")
             for found in variables} == part
+    # More threads than processors would take turns.
+    threads = {"50gbit": "1", "shared": "4", "nvlink": None}[link]
+    assert {found.get("NCCL_SOCKET_NTHREADS") for found in variables} == {threads}
     if gpus:
         for gpu in range(gpus):
             same = [found.get("NCCL_HOSTID") for rank, found in
