@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps without collectives of their own: jax.jit with shardings."""
 
+import contextlib
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -378,29 +380,79 @@ def test_another_parallelism_than_zero3_is_a_warning():
                     mesh=NODES)
 
 
-def test_jaxs_persistent_cache_does_not_matter(tmp_path):
-    """XLA dumps nothing for what comes from the cache."""
+@contextlib.contextmanager
+def jaxs_cache(folder):
+    """JAX keeps all that it compiles in a folder, or nothing where that is None."""
     from jax._src import compilation_cache
-    mesh = mesh_of(*TWO)
-    step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
-                      put(X, mesh, ("node", "gpu")))
-    options = {"jax_compilation_cache_dir": str(tmp_path),
+    options = {"jax_compilation_cache_dir": folder and str(folder),
                "jax_persistent_cache_min_compile_time_secs": 0}
     before = {name: getattr(jax.config, name) for name in options}
     for name, value in options.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
     try:
-        first, second = (_partition.partition(step.exported, step.mesh)
-                         for _ in range(2))
-        assert "stablehlo.all_gather" in first and first == second
-        assert not list(tmp_path.iterdir())
-        jax.jit(lambda x: x + 1)(1.0)
-        assert list(tmp_path.iterdir())
+        yield
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
+
+
+def count_partitions(monkeypatch) -> list:
+    """A list that grows by one each time that XLA partitions a step."""
+    calls: list[int] = []
+    compiling = _partition._partition_by_compiling
+    monkeypatch.setattr(_partition, "_partition_by_compiling", lambda *given: (
+        calls.append(1), compiling(*given))[1])
+    return calls
+
+
+def test_what_is_partitioned_is_kept_in_jaxs_cache(tmp_path, monkeypatch):
+    """XLA itself dumps nothing for what comes from there."""
+    mesh = mesh_of(*TWO)
+    arguments = put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu"))
+    step = zpp.export(descend, *arguments)
+    calls = count_partitions(monkeypatch)
+
+    def partition():
+        # Some locations are those of the call.
+        return re.sub(r"#loc.*|loc\(.*", "", _partition.partition(
+            step.exported, step.mesh))
+
+    with jaxs_cache(tmp_path):
+        first = partition()
+        assert "stablehlo.all_gather" in first and partition() == first
+        assert len(calls) == 1
+        (kept,) = tmp_path.iterdir()
+        (program,) = kept.iterdir()
+        assert kept.name == "zpp-partitioned" and program.suffix == ".mlir"
+        jax.jit(lambda x: x + 1)(1.0)
+        assert len(list(tmp_path.iterdir())) > 1
+        # As if it had never been there, but for JAX's own cache.
+        program.unlink()
+        assert partition() == first
+        assert len(calls) == 2
+        monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+        assert partition() == first
+        assert len(calls) == 3
+        other = put(W, mesh, ("gpu", "node")), put(X, mesh, ("node", "gpu"))
+        assert zpp.export(descend, *other).complete_text
+        assert len(calls) == 4
+    with jaxs_cache(None):
+        assert partition() == first
+        assert len(calls) == 5
+
+
+def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
+    mesh = mesh_of(*TWO)
+    step = zpp.export(descend, put(W, mesh, ("node", "gpu")),
+                      put(X, mesh, ("node", "gpu")))
+    calls = count_partitions(monkeypatch)
+    (tmp_path / "zpp-partitioned").write_text("no folder")
+    with jaxs_cache(tmp_path):
+        texts = [_partition.partition(step.exported, step.mesh) for _ in range(2)]
+    assert len(calls) == 2 and texts[0] == texts[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["zpp-partitioned"]
 
 
 @pytest.mark.compiler
@@ -450,7 +502,7 @@ def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
     mesh = mesh_of(*TWO)
     monkeypatch.setattr(_partition, "_CHEAP", {"cpu": {"no_such_option": 1}})
     fast = zpp.jit(descend, mesh=NODES)
-    with pytest.warns(UserWarning, match="not those that follow from its "
+    with jaxs_cache(None), pytest.warns(UserWarning, match="not those that follow from its "
                       "shardings: .*no_such_option"):
         fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
 
@@ -458,14 +510,12 @@ def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
 @pytest.mark.compiler
 def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
     mesh = mesh_of(*TWO)
-    calls = []
-    compiling = _partition._partition_by_compiling
-    monkeypatch.setattr(_partition, "_partition_by_compiling", lambda *given: (
-        calls.append(1), compiling(*given))[1])
+    calls = count_partitions(monkeypatch)
     fast = zpp.jit(descend, mesh=NODES, tuning={"block": 32},
                    schedule={1: {"weights": "none"}})
-    for _ in range(2):
-        fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
+    with jaxs_cache(None):
+        for _ in range(2):
+            fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
     assert calls == [1]
 
 

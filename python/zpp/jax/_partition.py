@@ -30,6 +30,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from zpp._compiler import logger
 from zpp._warn import warn
+from zpp.jax import _partition_cache
 
 
 # Locations of ops are lines of the step, and never of this file.
@@ -73,7 +74,8 @@ def count_partitions(module: ir.Module) -> int:
 
 def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
     """The module of an exported step with explicit collectives, as text in the generic
-    form. It may have operations that zpp-opt reads but an export cannot have.
+    form. It may have operations that zpp-opt reads but an export cannot have. It is
+    kept where JAX keeps what it compiles.
 
     mesh: the devices of the step, where it has any.
 
@@ -87,6 +89,11 @@ def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
         assert found is not None, "needs_partitioning"
         name, axes = found
         mesh = _devices_for(exported, mesh, axes)
+        place = _partition_cache.place_of(exported, mesh, (__file__,))
+        if place is not None and (kept := _partition_cache.read(place)) is not None:
+            logger.info("the partitioned step '%s' is in JAX's compilation cache",
+                        exported.fun_name)
+            return kept
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", exported.fun_name)
@@ -102,8 +109,11 @@ def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
         restore_groups(partitioned, groups_in(text))
         _wrap(module, partitioned, name, mesh, inputs, results,
               exported.module_kept_var_idx)
-        return module.operation.get_asm(print_generic_op_form=True,
+        text = module.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
+        if place is not None:
+            _partition_cache.write(place, text)
+        return text
 
 
 # The module ------------------------------------------------------------------
