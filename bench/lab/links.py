@@ -38,7 +38,7 @@ def rate(link: str) -> float:
     """Bits per second of a shaped link, 0 for the others. Exits with an error if
     there is no such link."""
     match = re.fullmatch(r"(\d+)gbit", link)
-    if not match and link not in ("nvlink", "shared"):
+    if not match and kind(link) == "shaped":
         sys.exit(f"expected Ngbit, shared or nvlink, but got '{link}'")
     return float(match[1]) * 1e9 if match else 0.0
 

@@ -40,13 +40,6 @@ public:
   bool contains(Value value) const { return values.contains(value); }
   bool contains(Operation *op) const { return ops.contains(op); }
 
-  /// True if zeros can stand for `value` where it is not needed.
-  static bool isReplaceable(Value value) {
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    return type && type.hasStaticShape() &&
-           type.getElementType().isIntOrFloat();
-  }
-
 private:
   void visit(Value value) {
     auto argument = dyn_cast<BlockArgument>(value);
@@ -81,6 +74,13 @@ private:
         });
       }
     }
+  }
+
+  /// True if zeros can stand for `value` where it is not needed.
+  static bool isReplaceable(Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return type && type.hasStaticShape() &&
+           type.getElementType().isIntOrFloat();
   }
 
   /// Adds those for which there are no zeros.

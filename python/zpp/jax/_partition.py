@@ -89,7 +89,7 @@ def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
         assert found is not None, "needs_partitioning"
         name, axes = found
         mesh = _devices_for(exported, mesh, axes)
-        place = _partition_cache.place_of(exported, mesh, (__file__,))
+        place = _partition_cache.place_of(exported, mesh, __file__)
         if place is not None and (kept := _partition_cache.read(place)) is not None:
             logger.info("the partitioned step '%s' is in JAX's compilation cache",
                         exported.fun_name)

@@ -5,27 +5,26 @@
 import hashlib
 import os
 import pathlib
-import tempfile
-from collections.abc import Iterable
 
 import jax
 import jaxlib
 
 from zpp._compiler import logger
+from zpp._files import write_file
 
 #: The folder in that of JAX's persistent compilation cache.
 FOLDER = "zpp-partitioned"
 
 
 def place_of(exported: jax.export.Exported, mesh: jax.sharding.Mesh,
-             sources: Iterable[str]) -> pathlib.Path | None:
+             source: str) -> pathlib.Path | None:
     """The file for the partitioned program of a step. None where JAX keeps nothing, or
     not in a folder.
 
     Args:
       exported: the step.
       mesh: the devices that it is partitioned for.
-      sources: the files of Python on which the program depends, too.
+      source: the file of Python on which the program depends, too.
     """
     folder = jax.config.jax_compilation_cache_dir
     if not folder or not jax.config.jax_enable_compilation_cache or "://" in folder:
@@ -43,8 +42,7 @@ def place_of(exported: jax.export.Exported, mesh: jax.sharding.Mesh,
             exported.out_avals, exported.in_shardings_hlo, exported.out_shardings_hlo,
             exported._in_named_shardings, exported._out_named_shardings):
         digest.update(repr(part).encode() + b"\0")
-    for source in sources:
-        digest.update(pathlib.Path(source).read_bytes())
+    digest.update(pathlib.Path(source).read_bytes())
     return pathlib.Path(folder) / FOLDER / f"{digest.hexdigest()}.mlir"
 
 
@@ -59,17 +57,8 @@ def read(place: pathlib.Path) -> str | None:
 
 
 def write(place: pathlib.Path, text: str) -> None:
-    """Writes the whole file or none: other processes may do so, too."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-                "w", dir=place.parent, prefix=".", delete=False) as file:
-            try:
-                file.write(text)
-                file.close()
-                os.replace(file.name, place)
-            except OSError:
-                pathlib.Path(file.name).unlink(missing_ok=True)
-                raise
+        write_file(place, text.encode())
     except OSError as error:
         logger.info("the partitioned program is not kept: %s", error)

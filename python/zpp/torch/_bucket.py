@@ -15,11 +15,9 @@ import functools
 import hashlib
 import json
 import math
-import os
 import pathlib
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +26,7 @@ from zpp._bundle import write_folder
 from zpp._cache import cache_folder
 from zpp._compiler import (find_bundler, find_compiler, report_entries,
                            rewrite_text)
+from zpp._files import write_file
 from zpp._options import Options, Tuning
 from zpp._torch_options import TorchOptions
 
@@ -277,9 +276,7 @@ def _sent(bucket: Bucket) -> dict[str, int]:
     # Whoever reads it finds all of it or nothing. Without it, the compiler
     # counts again.
     with contextlib.suppress(OSError):
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(seal({"version": _VERSION, "sent": sent}, {}))
-        os.replace(file.name, path)
+        write_file(path, seal({"version": _VERSION, "sent": sent}, {}))
     return sent
 
 
