@@ -21,6 +21,10 @@ inline constexpr int64_t kMaxDevices = int64_t(1) << 20;
 /// ops.
 inline constexpr int64_t kMaxStages = 1024;
 
+/// The maximal number of elements of a tensor that zero ops work on: bytes fit
+/// into 64 bits even if each element takes 64, padded or encoded.
+inline constexpr int64_t kMaxElements = (int64_t(1) << 57) - 1;
+
 /// a + b and a * b of numbers that are not negative, such as bytes or times.
 /// Results that 64 bits do not hold become the largest number.
 inline int64_t addSaturating(int64_t a, int64_t b) {

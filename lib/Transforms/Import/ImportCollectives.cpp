@@ -211,7 +211,7 @@ private:
       int64_t elements = 1;
       for (int64_t size : cast<ShapedType>(type).getShape())
         elements = multiplySaturating(elements, size);
-      return elements < int64_t(1) << 57;
+      return elements <= kMaxElements;
     };
     return fits(op->getOperand(0).getType()) &&
            fits(op->getResult(0).getType());

@@ -68,8 +68,7 @@ Decision<CollectiveView> UpdatedWeights::readGather(Operation *op) {
   int64_t elements = 1;
   for (int64_t size : shape)
     elements = multiplySaturating(elements, size);
-  if (part.clone(shape) != whole || elements == 0 ||
-      elements >= int64_t(1) << 57)
+  if (part.clone(shape) != whole || elements == 0 || elements > kMaxElements)
     return LeftAlone("its tensor is not made of a part of each device");
   return std::move(*view);
 }

@@ -138,7 +138,7 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
         if (getWrittenLayer(step))
           elements = multiplySaturating(
               elements, typeOf(step->getResult(0)).getDimSize(0));
-      if (elements >= int64_t(1) << 57)
+      if (elements > kMaxElements)
         return std::nullopt;
       GradientTerm term{std::move(*hops), {}, {}, 0};
       llvm::append_range(term.steps, llvm::reverse(steps));
