@@ -13,6 +13,10 @@ Its warm-up and its cosine are then those of as many steps as fit into its
 minutes, so that every row ends with a learning rate of zero. The clock stands
 still in validations, which are those of the step as it is written.
 
+FSDP is the step that jax.jit makes of shardings. "FSDP, gathered once" is what else
+can be had with exact bytes where memory is left: whole weights stay until the
+backward pass, and with micro-batches until the update.
+
 The model has 0.35 B weights (--model), and each GPU takes 8192 tokens of the text
 that bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
 Where the machine has one GPU, both ranks share it, and each has about half its
@@ -47,14 +51,16 @@ MODELS = {"0.35 B": (3e-4, 1024), "0.09 B": (6e-4, 512)}
 #: number of micro-batches has a folder of steps.
 ROWS = {
     "FSDP": (1, steps.JITTED),
+    "FSDP, gathered once": (1, steps.KEPT),
     "ZeRO++": (1, steps.RUNTIME),
     "ZeRO++, i4:delta": (1, steps.DIFFERENCES),
     "FSDP, k = 4": (4, steps.JITTED),
+    "FSDP, gathered once, k = 4": (4, steps.KEPT),
     "ZeRO++, k = 4": (4, steps.RUNTIME),
     "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
 }
-COLORS = {steps.JITTED: "#818b98", steps.RUNTIME: "#0969da",
-          steps.DIFFERENCES: "#bc4c00"}
+COLORS = {steps.JITTED: "#818b98", steps.KEPT: "#1f2328",
+          steps.RUNTIME: "#0969da", steps.DIFFERENCES: "#bc4c00"}
 #: Steps before the timed ones; and the most and the fewest timed steps, from
 #: which the number of steps of a training follows, and their seconds in between.
 WARM_UP, TIMED, FEWEST_TIMED, TIMED_SECONDS = 5, 25, 5, 10
@@ -82,7 +88,9 @@ def export(args):
             learning_rate=rate * micro_batches**0.5, is_scheduled=True)
         # Nodes of one GPU keep whole weights, or send them twice.
         of["variants"] = {name: of["variants"][name] | {"secondary": 1}
-                          for name in (steps.RUNTIME, steps.DIFFERENCES)}
+                          for name in COLORS if name != steps.JITTED}
+        # Hops that round nothing, but are the runtime's.
+        of["variants"][steps.KEPT]["gradients"] = "none:none"
         steps.export(of, args.export / f"k{micro_batches}")
 
 
@@ -101,7 +109,7 @@ def run(args):
     end = time.monotonic() + args.seconds
     (args.run / "results").mkdir(exist_ok=True)
     for row, (micro_batches, _) in ROWS.items():
-        if args.rows and not any(word == row for word in args.rows):
+        if args.rows and row not in args.rows:
             continue
         path = result_path(args.run, row, args.link, args.seed)
         needed = args.minutes * 60 + OVERHEAD_SECONDS
@@ -260,38 +268,44 @@ def seconds_until(curve: list, loss: float) -> float | None:
     return None
 
 
-def fsdp_like(row: str) -> str:
-    """The row of FSDP with as many micro-batches."""
-    return next(name for name, (count, step) in ROWS.items()
-                if step == steps.JITTED and count == ROWS[row][0])
+def beside(row: str, step: str) -> str:
+    """The row of a step with as many micro-batches as `row` has."""
+    return next(name for name, of in ROWS.items() if of == (ROWS[row][0], step))
+
+
+def seconds_to(runs: list[dict], others: list[dict]) -> float | None:
+    """The mean time after which `runs` have the last loss of `others`; None if one of
+    them never has, or if there are no others."""
+    if not others:
+        return None
+    goal = statistics.mean(run["curve"][-1][2] for run in others)
+    times = [seconds_until(run["curve"], goal) for run in runs]
+    return None if None in times else statistics.mean(times)
 
 
 def print_tables(results: dict[str, dict[str, list[dict]]]):
     for link, rows in results.items():
         print(f"\n{link}\n")
         table = Table(["training", "ms per step", "steps", "M tokens",
-                       "GB between nodes per step", "held-out loss",
-                       "smallest, largest", "reaches FSDP's last loss after"])
+                       "GB between nodes per step", "seconds", "held-out loss",
+                       "smallest, largest", "has FSDP's last loss after",
+                       "that of FSDP, gathered once"])
         for row, runs in rows.items():
             def mean(value, runs=runs):
                 return statistics.mean(map(value, runs))
             last = [run["curve"][-1][2] for run in runs]
-            reached = None
-            base = rows.get(fsdp_like(row))
-            if base:
-                goal = statistics.mean(run["curve"][-1][2] for run in base)
-                times = [seconds for run in runs if (
-                    seconds := seconds_until(run["curve"], goal)) is not None]
-                if len(times) == len(runs):
-                    reached = statistics.mean(times)
+            reached = [seconds_to(runs, rows.get(beside(row, step), []))
+                       for step in (steps.JITTED, steps.KEPT)]
             table.row([
                 row, f"{mean(lambda run: run['step']) * 1e3:.1f}",
                 f"{mean(lambda run: run['curve'][-1][1]):.0f}",
                 f"{mean(lambda run: run['tokens']) / 1e6:.1f}",
                 f"{mean(lambda run: run['sent']) / 1e9:.2f}",
-                f"{statistics.mean(last):.4f}",
-                f"{min(last):.4f}, {max(last):.4f}" if len(last) > 1 else "",
-                f"{reached:.0f} s" if reached is not None else "not reached"])
+                f"{mean(lambda run: run['curve'][-1][0]):.0f}",
+                f"{statistics.mean(last):.3f}",
+                f"{min(last):.3f}, {max(last):.3f}" if len(last) > 1 else "",
+                *("" if seconds is None else f"{seconds:.0f} s"
+                  for seconds in reached)])
 
 
 def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> bool:
@@ -339,7 +353,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0,
                         help="of the order of the data")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",
-                        help="train these rows")
+                        help="train or show these rows")
     parser.add_argument("--tc", default="tc", help="the program, with options")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE")
     # The process of a rank.
@@ -354,7 +368,9 @@ def main():
     elif args.run:
         run(args)
     else:
-        results = read_results(args.table)
+        results = {link: {row: runs for row, runs in rows.items()
+                          if not args.rows or row in args.rows}
+                   for link, rows in read_results(args.table).items()}
         print_tables(results)
         path = args.plot or args.table / "time-to-loss.svg"
         print(f"\nplot: {path}" if draw(results, path) else

@@ -30,6 +30,8 @@ JITTED, EXPORTED = "FSDP", "FSDP, exported"
 #: These of all kinds of steps.
 BASELINES = tuple(name for kind in REPLICATED
                   for name in (kind, f"{kind}, exported"))
+#: A copy of the weights within a node, and nothing else.
+KEPT = "secondary (hpZ)"
 #: All techniques, with the runtime; with nodes of one GPU that keep whole weights
 #: for the backward pass; and with weights as differences.
 RUNTIME = "all (b)"
@@ -55,7 +57,7 @@ def _variants(tier: str, per_node: int) -> dict[str, dict]:
     return {
         "all, portable (a)": on | {"target": "portable"},
         "weights i8 (qwZ)": _OFF | {"weights": "i8"},
-        "secondary (hpZ)": _OFF | {"secondary": secondary},
+        KEPT: _OFF | {"secondary": secondary},
         "gradients i8:i4 (qgZ)": _OFF | {"gradients": "i8:i4"},
         RUNTIME: on,
     } | jit | {

@@ -46,10 +46,14 @@ ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 #: scatter in their next iteration.
 MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
-    "state": {}, "state-scan": {"scan": True, "layers": 17}}
-#: Other options than ALL_ON: what is kept from step to step.
-OPTIONS = dict.fromkeys(("state", "state-scan"), {
-    "weights": "i4:delta", "tuning": {"rotate": 32}})
+    "state": {}, "state-scan": {"scan": True, "layers": 17},
+    "micro-batches": {"accumulate": 4}, "state-micro-batches": {"accumulate": 4}}
+#: Other options than ALL_ON: what is kept from step to step, and with micro-batches
+#: for all of them.
+_STATE = {"weights": "i4:delta", "tuning": {"rotate": 32}}
+_ONCE = {"secondary": 1, "accumulate": "gpu"}
+OPTIONS = {"state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
+           "state-micro-batches": _STATE | _ONCE}
 LONG = "layers"
 SHORT_STEPS = 8
 #: Steps of a training before a process of it is lost.
@@ -114,7 +118,8 @@ def export(args):
         trainer = gpt.Trainer(config_of(args.devices, model))
         step = zpp.export(
             jax.jit(trainer.step, donate_argnums=0), trainer.abstract_state(),
-            trainer.abstract_batch(args.devices), platforms=[args.platform])
+            trainer.abstract_batch(_sequences(trainer.config, args.devices)),
+            platforms=[args.platform])
         for target in ("portable", args.platform):
             rewritten = zpp.rewrite(step, target=target, **{
                 **ALL_ON, **OPTIONS.get(model, {})})
@@ -222,13 +227,18 @@ def run_part(args) -> list[str]:
     return failures
 
 
+def _sequences(config, devices: int) -> int:
+    """One for each device and micro-batch."""
+    return devices * config.accumulate
+
+
 def _tokens(config, devices: int, index: int):
     """Half of the tokens follow the one before, half are drawn, few of them
     often: there is something to learn at once and later, and a part of the loss
     that nobody can."""
     import numpy as np
     rng = np.random.default_rng(index)
-    shape = devices, config.context + 1
+    shape = _sequences(config, devices), config.context + 1
     weights = 1 / np.arange(1, config.vocab + 1)
     tokens = rng.choice(config.vocab, shape, p=weights / weights.sum())
     is_drawn = rng.random(shape) < 0.5
