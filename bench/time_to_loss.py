@@ -279,8 +279,9 @@ def seconds_to(runs: list[dict], others: list[dict]) -> float | None:
     if not others:
         return None
     goal = statistics.mean(run["curve"][-1][2] for run in others)
-    times = [seconds_until(run["curve"], goal) for run in runs]
-    return None if None in times else statistics.mean(times)
+    times = [seconds for run in runs if (
+        seconds := seconds_until(run["curve"], goal)) is not None]
+    return statistics.mean(times) if len(times) == len(runs) else None
 
 
 def print_tables(results: dict[str, dict[str, list[dict]]]):

@@ -48,12 +48,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
     "state": {}, "state-scan": {"scan": True, "layers": 17},
     "micro-batches": {"accumulate": 4}, "state-micro-batches": {"accumulate": 4}}
-#: Other options than ALL_ON: what is kept from step to step, and with micro-batches
-#: for all of them.
-_STATE = {"weights": "i4:delta", "tuning": {"rotate": 32}}
-_ONCE = {"secondary": 1, "accumulate": "gpu"}
-OPTIONS = {"state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
-           "state-micro-batches": _STATE | _ONCE}
+#: Other options than ALL_ON: differences to what is kept from step to step; and
+#: weights and gradients that cross the slow links once for all micro-batches.
+_STATE: dict[str, Any] = {"weights": "i4:delta", "tuning": {"rotate": 32}}
+_ONCE: dict[str, Any] = {"secondary": 1, "accumulate": "gpu"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
+    "state-micro-batches": _STATE | _ONCE}
 LONG = "layers"
 SHORT_STEPS = 8
 #: Steps of a training before a process of it is lost.

@@ -3,17 +3,22 @@
 """Steps as XLA compiles them for a GPU that is only described.
 
 As a program, it compiles a form of a step with some options for an H200, for which
-JAX's CUDA plugin must be found, and prints as JSON what is not in place, and which
-transfers XLA has left without the compute that the schedule put under them. With
+JAX's CUDA plugin must be found, and prints as JSON what is not in place, what touches
+memory of a transfer that is on its way, and which transfers XLA has left without the
+compute that the schedule put under them. With
 --trace it prints the order of starts, waits and products in what XLA runs.
 """
 
 import json
 import math
+import os
 import pathlib
 import re
-from typing import Any
 import sys
+import tempfile
+from typing import Any
+
+import races
 
 BITS = {"pred": 8, "s8": 8, "u8": 8, "s32": 32, "u32": 32, "bf16": 16, "f32": 32}
 COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.-]+) (?:\([^{]*)?\{?.*\{$")
@@ -118,10 +123,32 @@ def undone(schedule: list[dict], text: str) -> list[str]:
 #: of them are found.
 MODEL: dict[str, Any] = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "context": 128,
          "mesh": (("node", 2), ("gpu", 2))}
+#: One for each device and micro-batch.
 SEQUENCES = 4
+#: Ends of the names of XLA's files for a GPU: the module, the places of its values.
+MODULE = "gpu_after_optimizations.txt"
+PLACES = "gpu_after_optimizations-buffer-assignment.txt"
+
+
+def take(folder: pathlib.Path, ending: str) -> str:
+    """The text of the only file of a folder whose name ends so, which is removed."""
+    (path,) = folder.glob(f"*{ending}")
+    text = path.read_text()
+    path.unlink()
+    return text
 
 
 def main(form: dict, options: dict, prints_trace: bool = False) -> None:
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        os.environ["XLA_FLAGS"] = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} "
+            f"--xla_dump_hlo_as_text")
+        print(json.dumps(compiled(form, options, prints_trace, pathlib.Path(folder))))
+
+
+def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path) -> dict:
+    """Looks for all that is wrong in the modules of a step, which XLA dumps into a
+    folder."""
     root = pathlib.Path(__file__).resolve().parent.parent.parent
     sys.path[:0] = [str(root / folder) for folder in ("bench", "examples", "python")]
     import step_memory
@@ -134,7 +161,8 @@ def main(form: dict, options: dict, prints_trace: bool = False) -> None:
     from zpp.jax import _load
 
     trainer = gpt.Trainer(gpt.Config(**MODEL | form))
-    given = trainer.abstract_state(), trainer.abstract_batch(SEQUENCES)
+    given = trainer.abstract_state(), trainer.abstract_batch(
+        SEQUENCES * trainer.config.accumulate)
     step = zpp.export(jax.jit(trainer.step, donate_argnums=0), *given,
                       platforms=("cuda",))
     result = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **options)
@@ -146,7 +174,7 @@ def main(form: dict, options: dict, prints_trace: bool = False) -> None:
             mesh, array.sharding.spec))
 
     layer = 4 * MODEL["width"]**2 * 4
-    found: dict = {"starts": 0, "faults": [], "undone": []}
+    found: dict = {"starts": 0, "faults": [], "undone": [], "followed": 0, "races": []}
     for each in (rewritten, rewritten.start):
         if each is None:
             continue
@@ -158,11 +186,15 @@ def main(form: dict, options: dict, prints_trace: bool = False) -> None:
         text = module.to_string()
         found["starts"] += count_starts(text)
         found["faults"] += faults(text, layer)
+        module, places = (take(dumps, name) for name in (MODULE, PLACES))
+        touched, followed = races.races(module, places)
+        found["followed"] += followed
+        found["races"] += touched
         if each is rewritten:
             found["undone"] += undone(schedule, text)
             if prints_trace:
                 print(*(" ".join(event) for event in trace(text)), sep="\n")
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Starts have their buffers in place on GPUs, and their compute under them, as XLA
-compiles the steps; no GPU is needed."""
+"""Starts have their buffers in place on GPUs, nothing else touches these before the
+wait, and compute is under them, as XLA compiles the steps; no GPU is needed."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import sys
 import in_place
 import jaxlib
 import pytest
+import races
 from conftest import ROOT
 from startwait import needs_library
 
@@ -85,6 +86,80 @@ def test_what_is_undone():
     assert fault.startswith("expected the calls [('start', 'f')")
 
 
+#: A transfer of %a into %b, which a loop starts for its next iteration. The result 2
+#: of each start is the tie that keeps the order.
+RACE = """HloModule step, is_scheduled=true
+
+%body (p: (f32[8], f32[8], s8[1])) -> (f32[8], f32[8], s8[1]) {
+  %p = (f32[8]{0}, f32[8]{0}, s8[1]{0}) parameter(0)
+  %in = f32[8]{0} get-tuple-element(%p), index=0
+  %out = f32[8]{0} get-tuple-element(%p), index=1
+  %wait = (f32[8]{0}, s8[1]{0}) custom-call(%in, %out, %p#2), custom_call_target="zpp.wait", output_to_operand_aliasing={{0}: (1, {}), {1}: (2, {})}, backend_config={function = "f", inputs = 1 : i64, outputs = 1 : i64}
+  %use = f32[8]{0} fusion(%wait#0), kind=kLoop, calls=%square
+  %again = (f32[8]{0}, s8[1]{0}) custom-call(%in, /*index=1*/%wait#1), custom_call_target="zpp.start", output_to_operand_aliasing={{1}: (1, {})}, backend_config={function = "f", inputs = 1 : i64, outputs = 1 : i64}
+  ROOT %next = (f32[8]{0}, f32[8]{0}, s8[1]{0}) tuple(%in, %again#0, %again#1)
+}
+
+ENTRY %main (x: f32[8], t: s8[1]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %t = s8[1]{0} parameter(1)
+  %a = f32[8]{0} fusion(%x), kind=kLoop, calls=%square
+  %start = (f32[8]{0}, s8[1]{0}) custom-call(%a, %t), custom_call_target="zpp.start", output_to_operand_aliasing={{1}: (1, {})}, backend_config={function = "f", inputs = 1 : i64, outputs = 1 : i64}
+  %init = (f32[8]{0}, f32[8]{0}, s8[1]{0}) tuple(%a, %start#0, %start#1)
+  %while = (f32[8]{0}, f32[8]{0}, s8[1]{0}) while(%init), condition=%less, body=%body
+  %under = f32[8]{0} fusion(%x), kind=kLoop, calls=%square
+  %last = (f32[8]{0}, s8[1]{0}) custom-call(%while#0, %while#1, %while#2), custom_call_target="zpp.wait", output_to_operand_aliasing={{0}: (1, {}), {1}: (2, {})}, backend_config={function = "f", inputs = 1 : i64, outputs = 1 : i64}
+  ROOT %sum = f32[8]{0} fusion(%last#0, %under), kind=kLoop, calls=%add
+}
+"""
+PLACES = """BufferAssignment:
+allocation 0: size 32, page 0, parameter 0, shape |f32[8]|:
+ value: <1 x @0> (size=32,offset=0): f32[8]{0}
+allocation 1: size 1, page 0, parameter 1, shape |s8[1]|:
+ value: <2 t @0> (size=1,offset=0): s8[1]{0}
+ value: <3 start{1} @0> (size=1,offset=0): s8[1]{0}
+ value: <4 again{1} @0> (size=1,offset=0): s8[1]{0}
+allocation 2: size 128, page 0, preallocated-temp:
+ value: <5 a @0> (size=32,offset=0): f32[8]{0}
+ value: <6 start{0} @0> (size=32,offset=32): f32[8]{0}
+ value: <7 wait{0} @0> (size=32,offset=32): f32[8]{0}
+ value: <8 again{0} @0> (size=32,offset=32): f32[8]{0}
+ value: <9 use @0> (size=32,offset=64): f32[8]{0}
+ value: <10 under @0> (size=32,offset=64): f32[8]{0}
+ value: <11 last{0} @0> (size=32,offset=32): f32[8]{0}
+ value: <12 sum @0> (size=32,offset=96): f32[8]{0}
+"""
+
+
+def test_transfers_are_followed_through_loops():
+    assert races.races(RACE, PLACES) == ([], 3)
+
+
+@pytest.mark.parametrize("before, after, expected", [
+    # XLA gives a value memory that a transfer still reads, or writes.
+    ("<10 under @0> (size=32,offset=64)", "<10 under @0> (size=32,offset=0)",
+     "under writes over memory of again"),
+    ("<10 under @0> (size=32,offset=64)", "<10 under @0> (size=32,offset=60)",
+     "under writes over memory of again"),
+    ("<9 use @0> (size=32,offset=64)", "<9 use @0> (size=32,offset=0)", None),
+    # What a start has written is used before its wait.
+    ("%under = f32[8]{0} fusion(%x)", "%under = f32[8]{0} fusion(%while#1)",
+     "under reads what again has not written"),
+    # XLA has copied it, to where nothing arrives.
+    ("<8 again{0} @0> (size=32,offset=32)", "<8 again{0} @0> (size=32,offset=96)",
+     "wait waits for memory in which nothing has begun"),
+    ('"zpp.wait", output_to_operand_aliasing={{0}: (1, {}), {1}: (2, {})}, '
+     'backend_config={function = "f", inputs = 1 : i64, outputs = 1 : i64}\n  ROOT',
+     '"other"\n  ROOT', "again is never waited for"),
+    (" value: <6 start{0} @0> (size=32,offset=32): f32[8]{0}\n", "",
+     "start has operands or results of unknown place"),
+])
+def test_races_are_found(before, after, expected):
+    assert (before in RACE) + (before in PLACES) == 1
+    found, _ = races.races(RACE.replace(before, after), PLACES.replace(before, after))
+    assert expected in found if expected else not found
+
+
 @pytest.fixture(scope="module")
 def plugin():
     """A folder with JAX's CUDA plugin."""
@@ -114,7 +189,11 @@ def run_with(plugin, *command) -> str:
 #: Without a loop no value has all layers, and XLA takes long for each.
 FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 6},
          "jit": {"collectives": "xla", "layers": 6},
-         "jit, scan": {"collectives": "xla", "scan": True}}
+         "jit, scan": {"collectives": "xla", "scan": True},
+         "micro-batches": {"accumulate": 4, "layers": 4},
+         "micro-batches, scan": {"accumulate": 4, "layers": 6, "scan": True}}
+#: Options of forms with micro-batches, beside the others.
+ONCE = {"gradients": "i8:i4", "accumulate": "gpu"}
 OPTIONS = {
     "i4:delta": {"weights": "i4:delta", "gradients": "i4"},
     # Each tensor travels alone: all starts tie others' memory.
@@ -132,10 +211,13 @@ LOSES_PRODUCTS = {("jit, scan", "i4:delta"), ("jit, scan", "i4:delta, alone")}
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("form", FORMS)
 def test_starts_are_in_place(form, options, plugin):
+    words = OPTIONS[options] | (ONCE if "accumulate" in FORMS[form] else {})
     found = json.loads(run_with(plugin, in_place.__file__, json.dumps(FORMS[form]),
-                                json.dumps(OPTIONS[options])).splitlines()[-1])
-    assert found["starts"] > 10
+                                json.dumps(words)).splitlines()[-1])
+    assert found["starts"] > 5
     assert not found["faults"]
+    assert found["followed"] >= found["starts"]
+    assert not found["races"]
     if (form, options) in LOSES_PRODUCTS:
         assert all("has nothing to hide under" in each for each in found["undone"])
     else:
