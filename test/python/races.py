@@ -63,7 +63,7 @@ class Transfer:
     """One that has begun and has not been waited for."""
 
     name: str
-    #: What it only reads; and results and workspace. The wait has both as operands.
+    #: Operands that it only reads; and results and workspace. Its wait has both.
     reads: list[Place | None]
     writes: list[Place | None]
 
@@ -155,8 +155,8 @@ class _Module:
 
 
 def races(text: str, assignment: str) -> tuple[list[str], int]:
-    """What touches memory of a transfer before it is waited for, and how many
-    transfers were followed. `text` is a module that XLA has optimized for GPUs, and
+    """Finds what touches memory of a transfer before it is waited for; returns that and
+    how many transfers were followed. `text` is a module that XLA has optimized for GPUs, and
     `assignment` where its values are, both as XLA dumps them."""
     module = _Module(text, assignment)
     found: dict[str, None] = {}

@@ -2445,7 +2445,8 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       kept the two apart, since ties do this from now on. If the operand is
       cast, the cast is repeated after a barrier of its own.
     - A scatter of gradients starts once its gradient is available, and is
-      waited for where its result is needed. It is waited for earlier only if
+      waited for where its result is needed. Arithmetic that nothing else reads,
+      such as a scale, moves with it. It is waited for earlier only if
       `prefetch-bytes` are in flight and another scatter is to start.
 
     With `prefetch-bytes=-1` each block has what one layer needs, and at least

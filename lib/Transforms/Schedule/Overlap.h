@@ -53,8 +53,8 @@ struct Transfer {
   /// The memory that it takes while it is in flight: for a gather its result,
   /// for a scatter its operand and its result.
   int64_t bytes = 0;
-  /// Casts, shape changes and, for a gather, elementwise ops that the operands
-  /// follow from, which move with the start; in order.
+  /// Casts, shape changes and elementwise ops that the operands follow from,
+  /// which move with the start; in order.
   llvm::SmallVector<mlir::Operation *> sources;
   /// Ops that read only the results and constants, which move with the wait; in
   /// order.
@@ -114,7 +114,8 @@ private:
                   llvm::SmallSetVector<Transfer *, 4> &found) const;
   void dropDependent();
   void findSources();
-  bool isSource(mlir::Operation *op, bool isGather) const;
+  bool isSource(mlir::Operation *op, const Transfer &transfer,
+                const llvm::SetVector<mlir::Operation *> &sources) const;
   bool isDerived(mlir::Operation *op,
                  const llvm::DenseSet<mlir::Value> &values) const;
   bool staysInPlace(mlir::Operation *op) const;

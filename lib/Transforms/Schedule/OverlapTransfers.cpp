@@ -292,14 +292,24 @@ void BlockTransfers::dropDependent() {
   });
 }
 
-/// True if `op` may move up together with the start of a gather or scatter.
-/// Gathers of computed weights, such as `1 + gain`, take their arithmetic
-/// along: each device computes its own part only.
-bool BlockTransfers::isSource(Operation *op, bool isGather) const {
-  return op && op->getBlock() == &block && op->getNumRegions() == 0 &&
-         !owners.contains(op) &&
-         (movesData(op) || (isGather && (isElementwise(op) ||
-                                         isNamed(op, guest::kBroadcastInDim))));
+/// True if `op` may move up together with the start of `transfer`, as its other
+/// `sources` do. Computed weights, such as `1 + gain`, take their arithmetic
+/// along: each device computes its own part only. So do gradients that a step
+/// scales after the backward pass, unless compute reads the result, too.
+bool BlockTransfers::isSource(
+    Operation *op, const Transfer &transfer,
+    const llvm::SetVector<Operation *> &sources) const {
+  if (!op || op->getBlock() != &block || op->getNumRegions() > 0 ||
+      owners.contains(op))
+    return false;
+  if (movesData(op) || isNamed(op, guest::kBroadcastInDim))
+    return true;
+  return isElementwise(op) &&
+         (transfer.isGather ||
+          llvm::all_of(op->getUsers(), [&](Operation *user) {
+            return user == transfer.start || user == transfer.wait ||
+                   sources.contains(user);
+          }));
 }
 
 void BlockTransfers::findSources() {
@@ -312,7 +322,7 @@ void BlockTransfers::findSources() {
     SmallVector<Value> worklist(transfer->start.getInputs());
     while (!worklist.empty()) {
       Operation *op = worklist.pop_back_val().getDefiningOp();
-      if (isSource(op, transfer->isGather) && sources.insert(op))
+      if (isSource(op, *transfer, sources) && sources.insert(op))
         llvm::append_range(worklist, op->getOperands());
     }
     transfer->sources = sources.takeVector();
