@@ -241,15 +241,16 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   split.splitSmall = settings.coalesceBytes > 0;
   split.splitExact = accumulates(options);
   pm.addPass(createSplitHierarchyPass(split));
-  if (accumulates(options)) {
-    // Hops exist now, and nothing stands between them and the sums yet. With
-    // the last micro-batch after the loop, they run under its compute.
-    if (settings.isCuda) {
-      PeelLastPassOptions peel;
+  // Hops exist now, and nothing stands between them and the sums yet. With the
+  // last micro-batch after the loop, they run under its compute.
+  if (settings.isCuda) {
+    PeelLastPassOptions peel;
+    if (accumulates(options))
       peel.group = options.accumulate;
-      peel.links = options.links;
-      pm.addPass(createPeelLastPass(peel));
-    }
+    peel.links = options.links;
+    pm.addPass(createPeelLastPass(peel));
+  }
+  if (accumulates(options)) {
     AccumulateGradientsPassOptions accumulate;
     accumulate.group = options.accumulate;
     pm.addPass(createAccumulateGradientsPass(accumulate));

@@ -5,10 +5,13 @@ crosses the nodes once per update runs under their compute."""
 
 import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import updates
 import zpp
+from jax.sharding import NamedSharding, PartitionSpec as P
 from startwait import needs_library
 from test_updates import arguments
 from training import ALL_ON, FAST, NODES, same_bits
@@ -116,3 +119,56 @@ def test_differences_are_sent_under_the_first():
             losses.append(loss)
         results.append((params, losses))
     assert same_bits(*results)
+
+
+@pytest.mark.parametrize("scatters", [False, True])
+def test_sums_after_the_loop_are_sent_under_the_last(scatters):
+    """Weights are replicated, and the step itself sums once per update."""
+    axes, width, layers, count = ("node", "gpu"), 128, 3, 3
+    mesh = jax.make_mesh((2, 4), axes)
+    spec = P(axes if scatters else None)
+
+    def loss_of(weights, x):
+        for weight in weights:
+            x = jnp.tanh(x @ weight)
+        return jnp.mean(x * x)
+
+    def add(weights, total, x):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x)
+        return jax.tree.map(jnp.add, total, (jax.lax.pmean(loss, axes), gradients))
+
+    def step(weights, own, batch):
+        local = jax.tree.map(lambda w: jax.lax.pcast(w, axes, to="varying"), weights)
+        zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, local)
+        (loss, total), _ = jax.lax.scan(
+            lambda total, x: (add(local, total, x), None), zeros, batch)
+        mean = jax.tree.map(lambda g: g / count, total)
+        if scatters:
+            mean = jax.tree.map(lambda g: jax.lax.psum_scatter(
+                g, axes, scatter_dimension=0, tiled=True), mean)
+        else:
+            mean = jax.tree.map(lambda g: jax.lax.psum(g, axes), mean)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, own, mean), loss
+
+    mapped = jax.jit(jax.shard_map(
+        step, mesh=mesh, in_specs=(P(), spec, P(None, axes)), out_specs=(spec, P())))
+    rng = np.random.default_rng(0)
+
+    def placed(shape, spec):
+        return jax.device_put(rng.normal(size=shape).astype(np.float32),
+                              NamedSharding(mesh, spec))
+
+    weights = [placed((width, width), P()) for _ in range(layers)]
+    own = [jax.device_put(weight, NamedSharding(mesh, spec)) for weight in weights]
+    given = weights, own, placed((count, 16, width), P(None, axes))
+    results, hidden = [], []
+    for links in SLOW, None:
+        fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
+                       compiler_options=FAST, gradients="i8:i4",
+                       tuning={"coalesce_bytes": 0})
+        assert count_left(fast, given)[1] == (links is None)
+        results.append(fast(*given))
+        hidden.append(sum(entry["heavy_ops"] > 0 for entry in fast.report()["schedule"]
+                          if entry["event"] == "wait"))
+    assert same_bits(*results)
+    assert hidden == [layers - 1, 0]

@@ -1291,14 +1291,18 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
 def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
   let summary = "Write the last micro-batch after its loop";
   let description = [{
-    zero-accumulate-gradients sends what a loop over micro-batches has added up
-    after the loop, where nothing hides it. This pass writes the last iteration
-    after the loop. That pass then sends each sum as soon as the last gradient is
-    there, under the rest of the backward pass.
+    What a loop over micro-batches has added up is sent after the loop, where
+    nothing hides it: by zero-accumulate-gradients, or by the step itself, as with
+    replicated weights. This pass writes the last iteration after the loop. Each
+    sum can then be sent as soon as its last gradient is there, under the rest of
+    the backward pass.
 
     It does so where the loop has a known number of iterations, at least two, and
     adds up gradients that zero-accumulate-gradients, with the same `group`, would
-    send after it, if the hops outside of the group take at least `min-usec`.
+    send after it, or that the step sends after it, if the hops outside of the
+    group, or all hops that the step has written, take at least `min-usec`. What
+    each iteration has scattered, or stacked in a loop of its own, is there at the
+    end of the iteration only, and is no reason if it is most of what is sent.
     Two iterations become straight code. Remarks say which loops stay, and why.
 
     *Input*, with `group=gpu min-usec=1`:
@@ -1413,7 +1417,8 @@ def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
   }];
   let options = [
     Option<"group", "group", "std::string", /*default=*/"\"\"",
-           "As in zero-accumulate-gradients">,
+           "As in zero-accumulate-gradients; empty: there is none, and only the "
+           "step itself sends after loops">,
     LinksOption<"; hops are taken to last as long as on these">,
     MinUsecOption<"hops of gradients after a loop">,
   ];

@@ -8,6 +8,7 @@
 #include "Decompose/Accumulate/GradientSum.h"
 #include "FormatOptions.h"
 #include "Loops/Peeling.h"
+#include "zpp/Analysis/Collectives.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
@@ -32,6 +33,49 @@ static bool isAddedTo(OpResult result, TermFinder &finder) {
          });
 }
 
+/// The one reader of `value`; null if there are more, or none.
+static Operation *getOnlyUser(Value value) {
+  return value.hasOneUse() ? *value.user_begin() : nullptr;
+}
+
+/// True if `value` is there only when a collective or an inner loop has ended:
+/// little compute is left that could hide what is sent of it.
+static bool comesLate(Value value) {
+  Operation *op = value.getDefiningOp();
+  while (op && movesData(op) && !isJoin(op))
+    op = op->getOperand(0).getDefiningOp();
+  return op && (isa<ToLocalOp>(op) || isWhile(op) || isCollective(op));
+}
+
+/// What each iteration of `loop` adds to carried value `number`; null if it
+/// does something else with that.
+static Value getAdded(WhileView loop, unsigned number) {
+  BlockArgument carried = loop.getCarried(number);
+  Operation *add = loop.getNext(number).getDefiningOp();
+  if (!isAddition(add) || getOnlyUser(carried) != add ||
+      add->getBlock() != &loop.getBody() ||
+      !loop.getConditionArgument(number).use_empty())
+    return {};
+  return add->getOperand(add->getOperand(0) == carried ? 1 : 0);
+}
+
+/// The hops that `value` takes as the only reader of it asks for, after casts,
+/// shape changes and products with a number; none if there is another reader.
+static OuterHops findHopsOf(Value value) {
+  OuterHops hops;
+  while (Operation *user = getOnlyUser(value)) {
+    bool isHop = isa<ReduceScatterOp, AllGatherOp>(user);
+    if (isHop)
+      hops.ops.push_back(user);
+    else if (isa<ToLocalOp>(user) ||
+             !(isa<FromLocalOp, EncodeOp, DecodeOp>(user) ||
+               (movesData(user) && !isJoin(user)) || getScaledOperand(user)))
+      break;
+    value = user->getResult(0);
+  }
+  return hops;
+}
+
 namespace {
 class PeelLastPass : public zpp::impl::PeelLastPassBase<PeelLastPass> {
 public:
@@ -53,15 +97,20 @@ public:
     std::optional<AccumulationGroup> parsed =
         AccumulationGroup::parse(group, *mesh);
     // zero-accumulate-gradients says what is wrong with it.
-    if (!parsed)
+    if (!parsed && !group.empty())
       return markAllAnalysesPreserved();
-    TermFinder finder(*parsed);
+    std::optional<TermFinder> finder;
+    if (parsed)
+      finder.emplace(*parsed);
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> peeled;
     getOperation().walk([&](Operation *op) {
       WhileView loop = WhileView::get(op);
-      double usec =
-          loop ? getUsec(loop, finder, model->value_or(LinkModel(*mesh))) : 0;
+      if (!loop)
+        return;
+      LinkModel speeds = model->value_or(LinkModel(*mesh));
+      double usec = getUsecAfter(loop, speeds) +
+                    (finder ? getUsec(loop, *finder, speeds) : 0);
       if (usec == 0)
         return;
       Decision<LoopCounter> counter = canPeel(loop, usec, minUsec, provenances);
@@ -78,6 +127,22 @@ public:
   }
 
 private:
+  /// The time of the hops that the step itself writes after `loop`, for what
+  /// `loop` adds up; 0 if most of that comes late. Latencies do not count:
+  /// small tensors travel together.
+  static double getUsecAfter(WhileView loop, const LinkModel &model) {
+    double early = 0, late = 0;
+    for (unsigned number : llvm::seq(loop.getNumCarried())) {
+      Value added = getAdded(loop, number);
+      if (!added)
+        continue;
+      OuterHops hops = findHopsOf(loop.getResult(number));
+      (comesLate(added) ? late : early) +=
+          hops.getUsec(/*layers=*/1, model) - hops.getUsec(/*layers=*/0, model);
+    }
+    return early > late ? early : 0;
+  }
+
   /// The time of the outer hops of what `loop` adds up, unless another gradient
   /// is added after it.
   static double getUsec(WhileView loop, TermFinder &finder,

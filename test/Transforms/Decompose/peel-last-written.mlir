@@ -1,0 +1,224 @@
+// RUN: zpp-opt %s --zero-peel-last=min-usec=1 --split-input-file \
+// RUN:   | FileCheck %s
+// RUN: zpp-opt %s --zero-peel-last=min-usec=1 --split-input-file \
+// RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: zpp-opt %s --zero-peel-last --split-input-file --remarks-filter=.* 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=SHORT
+// RUN: zpp-opt %s --zero-peel-last="group=gpu min-usec=1" --split-input-file \
+// RUN:   | FileCheck %s
+
+// The step itself sends what a loop has added up, as it does with replicated
+// weights. The last iteration stands after the loop, so that each sum is sent as
+// soon as its last gradient is there.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The mean of micro-batches.
+// CHECK-LABEL: func @mean
+// CHECK: %[[LOOP:.*]]:3 = "stablehlo.while"
+// CHECK: "stablehlo.constant"() <{value = dense<2> : tensor<i32>}>
+// CHECK: }) :
+// CHECK: %[[LAST:.*]] = "stablehlo.negate"
+// CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[LOOP]]#1, %[[LAST]])
+// CHECK: %[[MEAN:.*]] = "stablehlo.divide"(%[[SUM]], %{{.*}})
+// CHECK: zero.from_local %[[MEAN]]
+// REMARK: remark: [Passed] peeled {{.*}}its last iteration is written after it, to send gradients under its compute
+// SHORT: remark: [Missed] not-peeled {{.*}}gradients are sent after the loop, where nothing hides it: it takes {{[0-9]+}} usec, with min-usec = 1000
+func.func @mean(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %t = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %mean = "stablehlo.divide"(%0#1, %three) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %ap = zero.from_local %mean : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// What each iteration adds is scattered first. It is there at the end of the
+// iteration only, where nothing hides what follows.
+// CHECK-LABEL: func @late
+// CHECK: }) :
+// CHECK-NOT: stablehlo.negate
+// CHECK: return
+func.func @late(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %n = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %ls = zero.from_local %n : tensor<32xf32> to !whole
+    %lg = zero.reduce_scatter sum %ls along ["gpu"] : !whole to !partial
+    %lw = zero.all_gather %lg along ["gpu"] : !partial to !whole
+    %t = zero.to_local %lw : !whole to tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %mean = "stablehlo.divide"(%0#1, %three) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %ap = zero.from_local %mean : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// The step reads the sum for something else, too: that is not known before.
+// CHECK-LABEL: func @both
+// CHECK: }) :
+// CHECK-NOT: stablehlo.negate
+// CHECK: return
+func.func @both(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %t = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %mean = "stablehlo.divide"(%0#1, %three) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %sq = "stablehlo.multiply"(%0#1, %0#1) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %ap = zero.from_local %mean : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// An iteration multiplies what it carries.
+// CHECK-LABEL: func @not_a_sum
+// CHECK: }) :
+// CHECK-NOT: stablehlo.negate
+// CHECK: return
+func.func @not_a_sum(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %n = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %t = "stablehlo.multiply"(%n, %s) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %mean = "stablehlo.divide"(%0#1, %three) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %ap = zero.from_local %mean : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// Two sums travel as one, which is known when the last of them is.
+// CHECK-LABEL: func @joined
+// CHECK: }) :
+// CHECK-NOT: stablehlo.negate
+// CHECK: return
+func.func @joined(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %t = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %all = "stablehlo.concatenate"(%0#1, %0#1) <{dimension = 0 : i64}> : (tensor<32xf32>, tensor<32xf32>) -> tensor<64xf32>
+  %mean = "stablehlo.slice"(%all) <{start_indices = array<i64: 16>, limit_indices = array<i64: 48>, strides = array<i64: 1>}> : (tensor<64xf32>) -> tensor<32xf32>
+  %ap = zero.from_local %mean : tensor<32xf32> to !whole
+  %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+  %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+  %p = zero.to_local %cp : !own to tensor<4xf32>
+  return %p : tensor<4xf32>
+}
