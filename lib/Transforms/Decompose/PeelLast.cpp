@@ -47,8 +47,8 @@ static bool comesLate(Value value) {
   return op && (isa<ToLocalOp>(op) || isWhile(op) || isCollective(op));
 }
 
-/// What each iteration of `loop` adds to carried value `number`; null if it
-/// does something else with that.
+/// The value that each iteration of `loop` adds to carried value `number`; null
+/// if it does something else with that.
 static Value getAdded(WhileView loop, unsigned number) {
   BlockArgument carried = loop.getCarried(number);
   Operation *add = loop.getNext(number).getDefiningOp();
