@@ -109,7 +109,7 @@ def run(args):
     end = time.monotonic() + args.seconds
     (args.run / "results").mkdir(exist_ok=True)
     for row, (micro_batches, _) in ROWS.items():
-        if args.rows and row not in args.rows:
+        if row not in args.rows:
             continue
         path = result_path(args.run, row, args.link, args.seed)
         needed = args.minutes * 60 + OVERHEAD_SECONDS
@@ -354,7 +354,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0,
                         help="of the order of the data")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",
-                        help="train or show these rows")
+                        default=list(ROWS), help="train or show these rows")
     parser.add_argument("--tc", default="tc", help="the program, with options")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE")
     # The process of a rank.
@@ -370,7 +370,7 @@ def main():
         run(args)
     else:
         results = {link: {row: runs for row, runs in rows.items()
-                          if not args.rows or row in args.rows}
+                          if row in args.rows}
                    for link, rows in read_results(args.table).items()}
         print_tables(results)
         path = args.plot or args.table / "time-to-loss.svg"

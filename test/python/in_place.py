@@ -18,28 +18,13 @@ import sys
 import tempfile
 from typing import Any
 
+import hlo
 import races
 
 BITS = {"pred": 8, "s8": 8, "u8": 8, "s32": 32, "u32": 32, "bf16": 16, "f32": 32}
-COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.-]+) (?:\([^{]*)?\{?.*\{$")
 SHAPE = r"(\w+)\[([\d,]*)\]\S*"
 COPY = re.compile(rf"(%?[\w.-]+) = {SHAPE} copy\(")
 START = 'custom_call_target="zpp.start"'
-
-
-def computations(text: str) -> dict[str, list[str]]:
-    """The lines of each computation of a module, by name."""
-    found: dict[str, list[str]] = {}
-    current = None
-    for line in text.splitlines():
-        if line and not line[0].isspace():
-            match = COMPUTATION.match(line)
-            current = match[1] if match and line.endswith("{") else None
-            if current:
-                found[current] = []
-        elif current:
-            found[current].append(line.strip())
-    return found
 
 
 def count_starts(text: str) -> int:
@@ -49,7 +34,7 @@ def count_starts(text: str) -> int:
 def faults(text: str, most_bytes: int) -> list[str]:
     """Faults of a module that XLA has optimized for GPUs: starts in fusions, whose tied
     operands are views, and copies of more than `most_bytes`."""
-    parts = computations(text)
+    parts = hlo.computations(text)
     fused = set(re.findall(r"calls=%?([\w.-]+)", text))
     found = [f"{name} has a start in a fusion" for name, lines in parts.items()
              if name in fused and any(START in line for line in lines)]
@@ -65,29 +50,26 @@ def faults(text: str, most_bytes: int) -> list[str]:
     return found
 
 
-CALL = re.compile(r'custom_call_target="zpp\.(start|wait)"')
-FUNCTION = re.compile(r'function = "(\w+)"')
 PRODUCT = re.compile(r' (?:dot|convolution)\(|custom_call_target="__cu(?:blas|dnn)')
 
 
 def trace(text: str) -> list[tuple[str, str]]:
     """The order of a scheduled module, with each loop once: ("start", function),
     ("wait", function) and ("product", instruction)."""
-    parts = computations(text)
-    entry = re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
+    parts = hlo.computations(text)
     events: list[tuple[str, str]] = []
 
     def visit(name: str):
         for line in parts.get(name, []):
             called = re.search(r"(?:calls|body|to_apply)=%?([\w.-]+)", line)
-            if call := CALL.search(line):
-                events.append((call[1], FUNCTION.search(line)[1]))
+            if call := hlo.CALL.search(line):
+                events.append((call[1], hlo.FUNCTION.search(line)[1]))
             elif PRODUCT.search(line):
                 events.append(("product", line.split(" = ")[0]))
             elif called and re.search(r" (?:fusion|while|call)\(", line):
                 visit(called[1])
 
-    visit(entry[1] if entry else "")
+    visit(hlo.entry(text))
     return events
 
 
@@ -125,8 +107,7 @@ MODEL: dict[str, Any] = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "
          "mesh": (("node", 2), ("gpu", 2))}
 #: One for each device and micro-batch.
 SEQUENCES = 4
-#: Ends of the names of XLA's files for a GPU: the module, the places of its values.
-MODULE = "gpu_after_optimizations.txt"
+#: The end of the name of XLA's file about the places of values.
 PLACES = "gpu_after_optimizations-buffer-assignment.txt"
 
 
@@ -186,8 +167,7 @@ def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path)
         text = module.to_string()
         found["starts"] += count_starts(text)
         found["faults"] += faults(text, layer)
-        module, places = (take(dumps, name) for name in (MODULE, PLACES))
-        touched, followed = races.races(module, places)
+        touched, followed = races.races(text, take(dumps, PLACES))
         found["followed"] += followed
         found["races"] += touched
         if each is rewritten:

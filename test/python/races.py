@@ -12,9 +12,8 @@ import collections
 import dataclasses
 import re
 
-START_OR_WAIT = re.compile(r'custom_call_target="zpp\.(start|wait)"')
-FUNCTION = re.compile(r'function = "(\w+)"')
-COMPUTATION = re.compile(r"(ENTRY )?%?([\w.-]+) .*\{$")
+import hlo
+
 INSTRUCTION = re.compile(r"(?:ROOT )?%?([\w.-]+) = (.*)")
 VALUE = re.compile(
     r" value: <\d+ ([\w.-]+)(?:\{([\d,]*)\})? @\d+> \(size=(\d+),offset=(\d+)\)")
@@ -102,17 +101,10 @@ class _Module:
     """A scheduled module and the places of its values."""
 
     def __init__(self, text: str, assignment: str):
-        self.parts: dict[str, dict[str, Instruction]] = {}
-        self.entry = current = ""
-        for line in text.splitlines():
-            if line and not line[0].isspace():
-                match = COMPUTATION.match(line)
-                current = match[2] if match else ""
-                if match:
-                    self.parts[current] = {}
-                    self.entry = current if match[1] else self.entry
-            elif current and (parsed := parse(line.strip())):
-                self.parts[current][parsed.name] = parsed
+        self.parts = {
+            name: {parsed.name: parsed for parsed in map(parse, lines) if parsed}
+            for name, lines in hlo.computations(text).items()}
+        self.entry = hlo.entry(text)
         self.places: dict[str, dict[str, Place]] = collections.defaultdict(dict)
         allocation = -1
         for line in assignment.splitlines():
@@ -156,8 +148,8 @@ class _Module:
 
 def races(text: str, assignment: str) -> tuple[list[str], int]:
     """Finds what touches memory of a transfer before it is waited for; returns that and
-    how many transfers were followed. `text` is a module that XLA has optimized for GPUs, and
-    `assignment` where its values are, both as XLA dumps them."""
+    how many transfers were followed. `text` is a module that XLA has optimized for
+    GPUs, and `assignment` where its values are, as XLA dumps that."""
     module = _Module(text, assignment)
     found: dict[str, None] = {}
     active: dict[str, list[Transfer]] = collections.defaultdict(list)
@@ -184,11 +176,11 @@ def races(text: str, assignment: str) -> tuple[list[str], int]:
         if None in transfer.memory:
             found[f"{call.name} has operands or results of unknown place"] = None
         check(call.name, transfer.reads, transfer.writes)
-        active[FUNCTION.search(call.attributes)[1]].append(transfer)
+        active[hlo.FUNCTION.search(call.attributes)[1]].append(transfer)
 
     def wait(part: str, call: Instruction):
         nonlocal followed
-        queue = active[FUNCTION.search(call.attributes)[1]]
+        queue = active[hlo.FUNCTION.search(call.attributes)[1]]
         places = [module.place(part, value) for value in call.operands]
         # Several transfers of one function may be on their way.
         transfer = next((each for each in queue if places[:len(each.memory)]
@@ -201,7 +193,7 @@ def races(text: str, assignment: str) -> tuple[list[str], int]:
 
     def visit(part: str):
         for each in module.parts.get(part, {}).values():
-            if match := START_OR_WAIT.search(each.attributes):
+            if match := hlo.CALL.search(each.attributes):
                 (start if match[1] == "start" else wait)(part, each)
             elif each.op in ("while", "call", "conditional"):
                 called = CALLED.findall(each.attributes)

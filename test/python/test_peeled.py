@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import updates
 import zpp
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 from startwait import needs_library
 from test_updates import arguments
-from training import ALL_ON, FAST, NODES, same_bits
+from training import ALL_ON, FAST, MESH, NODES, array, same_bits
 
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -125,7 +125,6 @@ def test_differences_are_sent_under_the_first():
 def test_sums_after_the_loop_are_sent_under_the_last(scatters):
     """Weights are replicated, and the step itself sums once per update."""
     axes, width, layers, count = ("node", "gpu"), 128, 3, 3
-    mesh = jax.make_mesh((2, 4), axes)
     spec = P(axes if scatters else None)
 
     def loss_of(weights, x):
@@ -151,16 +150,10 @@ def test_sums_after_the_loop_are_sent_under_the_last(scatters):
         return jax.tree.map(lambda w, g: w - 0.1 * g, own, mean), loss
 
     mapped = jax.jit(jax.shard_map(
-        step, mesh=mesh, in_specs=(P(), spec, P(None, axes)), out_specs=(spec, P())))
-    rng = np.random.default_rng(0)
-
-    def placed(shape, spec):
-        return jax.device_put(rng.normal(size=shape).astype(np.float32),
-                              NamedSharding(mesh, spec))
-
-    weights = [placed((width, width), P()) for _ in range(layers)]
-    own = [jax.device_put(weight, NamedSharding(mesh, spec)) for weight in weights]
-    given = weights, own, placed((count, 16, width), P(None, axes))
+        step, mesh=MESH, in_specs=(P(), spec, P(None, axes)), out_specs=(spec, P())))
+    # The same weights, as each device has them and as it updates them.
+    weights, own = ([array((width, width), of)] * layers for of in (P(), spec))
+    given = weights, own, array((count, 16, width), P(None, axes), 1.0)
     results, hidden = [], []
     for links in SLOW, None:
         fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,

@@ -22,20 +22,18 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
+/// The one reader of `value`; null if there are more, or none.
+static Operation *getOnlyUser(Value value) {
+  return value.hasOneUse() ? *value.user_begin() : nullptr;
+}
+
 /// True if the only reader of `result` adds another gradient to it.
 static bool isAddedTo(OpResult result, TermFinder &finder) {
-  if (!result.hasOneUse())
-    return false;
-  Operation *add = *result.user_begin();
+  Operation *add = getOnlyUser(result);
   return isAddition(add) &&
          llvm::any_of(add->getOperands(), [&](Value operand) {
            return operand != result && finder.find(operand);
          });
-}
-
-/// The one reader of `value`; null if there are more, or none.
-static Operation *getOnlyUser(Value value) {
-  return value.hasOneUse() ? *value.user_begin() : nullptr;
 }
 
 /// True if `value` is there only when a collective or an inner loop has ended:
@@ -51,10 +49,8 @@ static bool comesLate(Value value) {
 /// if it does something else with that.
 static Value getAdded(WhileView loop, unsigned number) {
   BlockArgument carried = loop.getCarried(number);
-  Operation *add = loop.getNext(number).getDefiningOp();
-  if (!isAddition(add) || getOnlyUser(carried) != add ||
-      add->getBlock() != &loop.getBody() ||
-      !loop.getConditionArgument(number).use_empty())
+  Operation *add = findCarriedAddition(loop, number);
+  if (!add || getOnlyUser(carried) != add)
     return {};
   return add->getOperand(add->getOperand(0) == carried ? 1 : 0);
 }
@@ -64,12 +60,10 @@ static Value getAdded(WhileView loop, unsigned number) {
 static OuterHops findHopsOf(Value value) {
   OuterHops hops;
   while (Operation *user = getOnlyUser(value)) {
-    bool isHop = isa<ReduceScatterOp, AllGatherOp>(user);
-    if (isHop)
+    if (isa<ReduceScatterOp, AllGatherOp>(user))
       hops.ops.push_back(user);
-    else if (isa<ToLocalOp>(user) ||
-             !(isa<FromLocalOp, EncodeOp, DecodeOp>(user) ||
-               (movesData(user) && !isJoin(user)) || getScaledOperand(user)))
+    else if (!isa<FromLocalOp, EncodeOp, DecodeOp>(user) &&
+             !(movesData(user) && !isJoin(user)) && !getScaledOperand(user))
       break;
     value = user->getResult(0);
   }

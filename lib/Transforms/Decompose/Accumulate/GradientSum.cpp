@@ -63,17 +63,22 @@ GradientSum zpp::zero::findSum(TermFinder &finder, Value root, Value carried) {
   return sum;
 }
 
+Operation *zpp::zero::findCarriedAddition(WhileView loop, unsigned number) {
+  Operation *add = loop.getNext(number).getDefiningOp();
+  return isAddition(add) && add->getBlock() == &loop.getBody() &&
+                 loop.getCarried(number).hasOneUse() &&
+                 loop.getConditionArgument(number).use_empty()
+             ? add
+             : nullptr;
+}
+
 std::optional<GradientSum>
 zpp::zero::findCarriedSum(TermFinder &finder, WhileView loop, unsigned number) {
-  BlockArgument carried = loop.getCarried(number);
-  if (!carried.hasOneUse() || !loop.getConditionArgument(number).use_empty() ||
-      loop.isInvariant(number) || loop.getResult(number).use_empty())
-    return std::nullopt;
   Value next = loop.getNext(number);
-  if (!isAddition(next.getDefiningOp()) || !next.hasOneUse() ||
-      next.getParentBlock() != &loop.getBody())
+  if (!findCarriedAddition(loop, number) || !next.hasOneUse() ||
+      loop.getResult(number).use_empty())
     return std::nullopt;
-  GradientSum sum = findSum(finder, next, carried);
+  GradientSum sum = findSum(finder, next, loop.getCarried(number));
   if (!sum.hasCarried || sum.terms.empty())
     return std::nullopt;
   return sum;

@@ -34,6 +34,10 @@ struct GradientSum {
 /// The sum that `root` is, of `carried`, terms and other values.
 GradientSum findSum(TermFinder &finder, mlir::Value root, mlir::Value carried);
 
+/// The addition that leaves carried value `number` to the next iteration of
+/// `loop`; null if there is none, or if the value is read more than once.
+mlir::Operation *findCarriedAddition(WhileView loop, unsigned number);
+
 /// The sum that each iteration of `loop` adds to carried value `number`;
 /// nullopt if it has no terms, or if anything else reads it.
 std::optional<GradientSum> findCarriedSum(TermFinder &finder, WhileView loop,
