@@ -21,8 +21,8 @@ The model has 0.35 B weights (--model), and each GPU takes 8192 tokens of the te
 that bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
 Where the machine has one GPU, both ranks share it, and each has about half its
 rate. Rows "k = 4" take four micro-batches of as many tokens in a step, ZeRO++
-with accumulate=gpu; their learning rate is twice as high: it grows with the
-square root of the batch.
+with accumulate=gpu. Their learning rate is that of the others: with twice as much,
+0.35 B weights stop learning for a while.
 
 --run trains what is missing in results/, and --table prints what has been found
 and draws time-to-loss.svg (if matplotlib is installed). A host with four GPUs can
@@ -85,7 +85,7 @@ def export(args):
             args.model, 1, args.platform, tiny=args.tiny,
             sequences=sequences, micro_batches=micro_batches, vocab=256,
             context=64 if args.tiny else context,
-            learning_rate=rate * micro_batches**0.5, is_scheduled=True)
+            learning_rate=rate, is_scheduled=True)
         # Nodes of one GPU keep whole weights, or send them twice.
         of["variants"] = {name: of["variants"][name] | {"secondary": 1}
                           for name in COLORS if name != steps.JITTED}
