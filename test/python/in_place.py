@@ -141,7 +141,10 @@ def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path)
     from jax.sharding import Mesh, NamedSharding
     from zpp.jax import _load
 
-    trainer = gpt.Trainer(gpt.Config(**MODEL | form))
+    # JSON has no tuples.
+    trainer = gpt.Trainer(gpt.Config(**MODEL | {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in form.items()}))
     given = trainer.abstract_state(), trainer.abstract_batch(
         SEQUENCES * trainer.config.accumulate)
     step = zpp.export(jax.jit(trainer.step, donate_argnums=0), *given,

@@ -140,6 +140,12 @@ class _Module:
                 index = f"{own},{index}" if index else own
             elif made.op in ("bitcast", "while", "optimization-barrier"):
                 value = made.operands[0]
+            elif made.op.endswith("-done"):
+                # A collective of XLA's, whose start has operands and results, but
+                # for those in which both are of one type.
+                value = made.operands[0]
+                if made.op != "all-reduce-done":
+                    index = f"1,{index}" if index else "1"
             else:
                 return None
             name, _, outer = value.partition("#")

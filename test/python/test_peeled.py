@@ -165,3 +165,46 @@ def test_sums_after_the_loop_are_sent_under_the_last(scatters):
                           if entry["event"] == "wait"))
     assert same_bits(*results)
     assert hidden == [layers - 1, 0]
+
+
+def test_scattered_sums_are_sent_under_the_last():
+    """Weights are replicated between nodes only: each micro-batch scatters within
+    the node, and the step sums between the nodes once per update."""
+    width, layers, count = 128, 3, 3
+
+    def loss_of(weights, x):
+        for weight in weights:
+            x = jnp.tanh(x @ jax.lax.all_gather(weight, "gpu", tiled=True))
+        return jnp.mean(x * x)
+
+    def add(weights, total, x):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x)
+        return jax.tree.map(jnp.add, total,
+                            (jax.lax.pmean(loss, ("node", "gpu")), gradients))
+
+    def step(weights, batch):
+        local = jax.tree.map(lambda w: jax.lax.pcast(w, "node", to="varying"), weights)
+        zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, local)
+        (loss, total), _ = jax.lax.scan(
+            lambda total, x: (add(local, total, x), None), zeros, batch)
+        mean = jax.tree.map(lambda g: jax.lax.psum(g / count, "node"), total)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, mean), loss
+
+    mapped = jax.jit(jax.shard_map(
+        step, mesh=MESH, in_specs=(P("gpu"), P(None, ("node", "gpu"))),
+        out_specs=(P("gpu"), P())))
+    given = ([array((width, width), P("gpu"))] * layers,
+             array((count, 16, width), P(None, ("node", "gpu")), 1.0))
+    results, hidden = [], []
+    # On slow links within nodes, too, scatters have the same formats as on none.
+    for links in "node=0.001gbit,gpu=0.001gbit", None:
+        fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
+                       compiler_options=FAST, weights="none",
+                       gradients="i8:i4", tuning={"coalesce_bytes": 0})
+        assert count_left(fast, given)[1] == (links is None)
+        results.append(fast(*given))
+        hidden.append(sum(entry["heavy_ops"] > 0 for entry in fast.report()["schedule"]
+                          if entry["event"] == "wait" and entry["trips"] == 1))
+    assert same_bits(*results)
+    # Both hops of each gradient but the last one.
+    assert hidden == [2 * (layers - 1), 0]

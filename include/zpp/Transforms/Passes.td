@@ -1301,8 +1301,10 @@ def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
     adds up gradients that zero-accumulate-gradients, with the same `group`, would
     send after it, or that the step sends after it, if the hops outside of the
     group, or all hops that the step has written, take at least `min-usec`. What
-    each iteration has scattered, or stacked in a loop of its own, is there at the
-    end of the iteration only, and is no reason if it is most of what is sent.
+    each iteration has stacked in a loop of its own, or all-reduced by a collective
+    that is left to XLA, is there at the end of the iteration only, and is no
+    reason if it is most of what is sent. The first hop that the step has written
+    for a sum moves up to where its last gradient is there, with the sum.
     Two iterations become straight code. Remarks say which loops stay, and why.
 
     *Input*, with `group=gpu min-usec=1`:

@@ -36,13 +36,21 @@ static bool isAddedTo(OpResult result, TermFinder &finder) {
          });
 }
 
-/// True if `value` is there only when a collective or an inner loop has ended:
-/// little compute is left that could hide what is sent of it.
+/// True for ops that pass on one value: casts, shape changes, and those between
+/// hops.
+static bool passesOn(Operation *op) {
+  return isa<FromLocalOp, ToLocalOp, EncodeOp, DecodeOp>(op) ||
+         (movesData(op) && !isJoin(op));
+}
+
+/// True if `value` is there only when an inner loop or a collective of XLA's
+/// has ended: little compute is left that could hide what is sent of it.
 static bool comesLate(Value value) {
   Operation *op = value.getDefiningOp();
   while (op && movesData(op) && !isJoin(op))
     op = op->getOperand(0).getDefiningOp();
-  return op && (isa<ToLocalOp>(op) || isWhile(op) || isCollective(op));
+  return op &&
+         (isWhile(op) || (isCollective(op) && !isa<CollectiveOpInterface>(op)));
 }
 
 /// The value that each iteration of `loop` adds to carried value `number`; null
@@ -62,8 +70,7 @@ static OuterHops findHopsOf(Value value) {
   while (Operation *user = getOnlyUser(value)) {
     if (isa<ReduceScatterOp, AllGatherOp>(user))
       hops.ops.push_back(user);
-    else if (!isa<FromLocalOp, EncodeOp, DecodeOp>(user) &&
-             !(movesData(user) && !isJoin(user)) && !getScaledOperand(user))
+    else if (!passesOn(user) && !getScaledOperand(user))
       break;
     value = user->getResult(0);
   }
@@ -71,6 +78,67 @@ static OuterHops findHopsOf(Value value) {
 }
 
 namespace {
+/// Moves the first hops of sums up to where the last gradient of each is there.
+/// A step writes its sums at the end of an iteration and sends them after the
+/// loop; behind a scatter within the node, their place in the code decides when
+/// they start.
+class HopMover {
+public:
+  explicit HopMover(Block &block) : block(block) {
+    for (Operation &op : block) {
+      places[&op] = {static_cast<int64_t>(last.size()), 0};
+      last.push_back(&op);
+    }
+  }
+
+  /// Moves `hop` and what makes its operand of gradients and of what a loop has
+  /// added up.
+  void move(Operation *hop) {
+    for (Value operand : hop->getOperands())
+      moveSource(operand.getDefiningOp());
+    moveBehindOperands(hop);
+  }
+
+private:
+  /// The number of an op that has not moved, and 0; or of the one that it was
+  /// moved behind, and its position among those.
+  using Place = std::pair<int64_t, int64_t>;
+
+  void moveSource(Operation *op) {
+    if (!op || op->getBlock() != &block ||
+        !(passesOn(op) || isAddition(op) || getScaledOperand(op) ||
+          isNamed(op, guest::kConstant)) ||
+        !seen.insert(op).second)
+      return;
+    for (Value operand : op->getOperands())
+      moveSource(operand.getDefiningOp());
+    moveBehindOperands(op);
+  }
+
+  /// Constants, and what is made of them alone, move behind the block's first
+  /// op.
+  void moveBehindOperands(Operation *op) {
+    Place latest = {0, 0};
+    for (Value operand : op->getOperands())
+      if (Operation *source = operand.getDefiningOp();
+          source && source->getBlock() == &block)
+        latest = std::max(latest, places.at(source));
+    Operation *&previous = last[latest.first];
+    if (op == previous)
+      return;
+    op->moveAfter(previous);
+    previous = op;
+    places[op] = {latest.first, ++numMoves};
+  }
+
+  Block &block;
+  llvm::DenseMap<Operation *, Place> places;
+  /// By number: the last op that stands there.
+  std::vector<Operation *> last;
+  llvm::DenseSet<Operation *> seen;
+  int64_t numMoves = 0;
+};
+
 class PeelLastPass : public zpp::impl::PeelLastPassBase<PeelLastPass> {
 public:
   using PeelLastPassBase::PeelLastPassBase;
@@ -98,12 +166,14 @@ public:
       finder.emplace(*parsed);
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> peeled;
+    llvm::MapVector<Block *, SmallVector<Operation *>> firstHops;
     getOperation().walk([&](Operation *op) {
       WhileView loop = WhileView::get(op);
       if (!loop)
         return;
       LinkModel speeds = model->value_or(LinkModel(*mesh));
-      double usec = getUsecAfter(loop, speeds) +
+      SmallVector<Operation *> written;
+      double usec = getUsecAfter(loop, speeds, written) +
                     (finder ? getUsec(loop, *finder, speeds) : 0);
       if (usec == 0)
         return;
@@ -113,26 +183,38 @@ public:
           "its last iteration is written after it, to send gradients under its "
           "compute",
           "gradients are sent after the loop, where nothing hides it");
-      if (counter)
-        peeled.emplace_back(loop, *counter);
+      if (!counter)
+        return;
+      peeled.emplace_back(loop, *counter);
+      llvm::append_range(firstHops[op->getBlock()], written);
     });
     for (const auto &[loop, counter] : peeled)
       peelLast(loop, counter);
+    for (const auto &[block, hops] : firstHops) {
+      HopMover mover(*block);
+      for (Operation *hop : hops)
+        mover.move(hop);
+    }
   }
 
 private:
   /// The time of the hops that the step itself writes after `loop`, for what
   /// `loop` adds up; 0 if most of that comes late. Latencies do not count:
-  /// small tensors travel together.
-  static double getUsecAfter(WhileView loop, const LinkModel &model) {
+  /// small tensors travel together. Adds to `firstHops` the first ones of what
+  /// does not come late.
+  static double getUsecAfter(WhileView loop, const LinkModel &model,
+                             SmallVectorImpl<Operation *> &firstHops) {
     double early = 0, late = 0;
     for (unsigned number : llvm::seq(loop.getNumCarried())) {
       Value added = getAdded(loop, number);
       if (!added)
         continue;
       OuterHops hops = findHopsOf(loop.getResult(number));
-      (comesLate(added) ? late : early) +=
+      bool isLate = comesLate(added);
+      (isLate ? late : early) +=
           hops.getUsec(/*layers=*/1, model) - hops.getUsec(/*layers=*/0, model);
+      if (!isLate && !hops.ops.empty())
+        firstHops.push_back(hops.ops.front());
     }
     return early > late ? early : 0;
   }

@@ -62,8 +62,7 @@ func.func @mean(%x: tensor<32xf32>) -> tensor<4xf32> {
 !partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
 !own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
 
-// What each iteration adds is scattered first. It is there at the end of the
-// iteration only, where nothing hides what follows.
+// What each iteration adds comes from a collective that is left to XLA.
 // CHECK-LABEL: func @late
 // CHECK: }) :
 // CHECK-NOT: stablehlo.negate
@@ -84,10 +83,11 @@ func.func @late(%x: tensor<32xf32>) -> tensor<4xf32> {
     %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
     %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
     %n = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
-    %ls = zero.from_local %n : tensor<32xf32> to !whole
-    %lg = zero.reduce_scatter sum %ls along ["gpu"] : !whole to !partial
-    %lw = zero.all_gather %lg along ["gpu"] : !partial to !whole
-    %t = zero.to_local %lw : !whole to tensor<32xf32>
+    %t = "stablehlo.all_reduce"(%n) <{replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>}> ({
+    ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+      %sum = "stablehlo.add"(%l, %r) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<32xf32>) -> tensor<32xf32>
     %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
     %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
@@ -98,6 +98,78 @@ func.func @late(%x: tensor<32xf32>) -> tensor<4xf32> {
   %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
   %p = zero.to_local %cp : !own to tensor<4xf32>
   return %p : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// Each iteration scatters two gradients within the node and adds them up at its
+// end. Of the last one, the sum of the first gradient is sent before anything is
+// computed for the second one. The number of the mean moves along, the gather of
+// an all-reduce stays.
+// CHECK-LABEL: func @scattered
+// CHECK: %[[NUMBER:.*]] = "stablehlo.constant"() <{value = dense<3.000000e+00>
+// CHECK: %[[LOOP:.*]]:4 = "stablehlo.while"
+// CHECK: }) :
+// CHECK: %[[FIRST:.*]] = "stablehlo.negate"
+// CHECK: zero.from_local %[[FIRST]]
+// CHECK-NEXT: zero.reduce_scatter sum %{{.*}} along ["gpu"]
+// CHECK-NEXT: %[[LOCAL:.*]] = zero.to_local
+// CHECK-NEXT: %[[SUM:.*]] = "stablehlo.add"(%[[LOOP]]#1, %[[LOCAL]])
+// CHECK-NEXT: %[[MEAN:.*]] = "stablehlo.divide"(%[[SUM]], %[[NUMBER]])
+// CHECK-NEXT: zero.from_local %[[MEAN]]
+// CHECK-NEXT: %[[HOP:.*]] = zero.reduce_scatter sum %{{.*}} along ["node"]
+// CHECK: %[[SECOND:.*]] = "stablehlo.tanh"
+// CHECK: zero.from_local %[[SECOND]]
+// CHECK-NEXT: zero.reduce_scatter sum %{{.*}} along ["gpu"]
+// CHECK-NEXT: zero.to_local
+// CHECK-NEXT: "stablehlo.add"(%[[LOOP]]#2,
+// CHECK-NEXT: "stablehlo.divide"
+// CHECK-NEXT: zero.from_local
+// CHECK-NEXT: zero.reduce_scatter sum %{{.*}} along ["node"]
+// CHECK: zero.all_gather %[[HOP]] along ["node"]
+func.func @scattered(%x: tensor<32xf32>) -> (tensor<8xf32>, tensor<4xf32>) {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<8xf32>}> : () -> tensor<8xf32>
+  %0:4 = "stablehlo.while"(%c0, %zeros, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<8xf32>, %t: tensor<8xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<8xf32>, %t: tensor<8xf32>, %g: tensor<32xf32>):
+    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
+    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+    %y = "stablehlo.multiply"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %n = "stablehlo.negate"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %as = zero.from_local %n : tensor<32xf32> to !whole
+    %ag = zero.reduce_scatter sum %as along ["gpu"] : !whole to !partial
+    %al = zero.to_local %ag : !partial to tensor<8xf32>
+    %m = "stablehlo.tanh"(%y) : (tensor<32xf32>) -> tensor<32xf32>
+    %bs = zero.from_local %m : tensor<32xf32> to !whole
+    %bg = zero.reduce_scatter sum %bs along ["gpu"] : !whole to !partial
+    %bl = zero.to_local %bg : !partial to tensor<8xf32>
+    %next = "stablehlo.add"(%s, %al) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    %other = "stablehlo.add"(%t, %bl) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %other, %g) : (tensor<i32>, tensor<8xf32>, tensor<8xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<8xf32>, tensor<8xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<8xf32>, tensor<8xf32>, tensor<32xf32>)
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<8xf32>}> : () -> tensor<8xf32>
+  %mean = "stablehlo.divide"(%0#1, %three) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %ap = zero.from_local %mean : tensor<8xf32> to !partial
+  %bp = zero.reduce_scatter sum %ap along ["node"] : !partial to !own
+  %cp = zero.all_gather %bp along ["node"] : !own to !partial
+  %p = zero.to_local %cp : !partial to tensor<8xf32>
+  %half = "stablehlo.divide"(%0#2, %three) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %aq = zero.from_local %half : tensor<8xf32> to !partial
+  %bq = zero.reduce_scatter sum %aq along ["node"] : !partial to !own
+  %q = zero.to_local %bq : !own to tensor<4xf32>
+  return %p, %q : tensor<8xf32>, tensor<4xf32>
 }
 
 // -----
