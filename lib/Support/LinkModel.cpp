@@ -104,27 +104,39 @@ double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
   return latency + usec;
 }
 
+static int64_t getProduct(const std::vector<int64_t> &sizes) {
+  int64_t product = 1;
+  for (int64_t size : sizes)
+    product *= size;
+  return product;
+}
+
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
                               int64_t bytes) const {
-  int64_t devices = 1;
-  for (int64_t size : sizes)
-    devices *= size;
+  return getRingUsec(sizes, bytes, static_cast<double>(getProduct(sizes) - 1));
+}
+
+double LinkModel::getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
+                              double crossings) const {
+  int64_t devices = getProduct(sizes);
   if (devices == 1)
     return 0;
-  // A ring crosses the links between two nodes once, whatever their number of
-  // devices, which share these links.
   double steps = static_cast<double>(devices - 1), usec = 0;
   double faster = static_cast<double>(devices), nodes = 1;
   double latency = kExchangeUsec;
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    // The last axis is within a node.
+    bool isBetween = axis + 1 < sizes.size();
+    // A ring crosses the links between two nodes once, whatever their number of
+    // devices, which share these links.
     faster /= static_cast<double>(sizes[axis]);
     if (sizes[axis] > 1) {
-      usec = std::max(usec, steps * static_cast<double>(bytes) / faster /
+      usec = std::max(usec, (isBetween ? crossings : steps) *
+                                static_cast<double>(bytes) / faster /
                                 rates[axis].ring);
       latency = std::max(latency, latencyUsec[axis]);
     }
-    // The last axis is within a node.
-    if (axis + 1 < sizes.size())
+    if (isBetween)
       nodes *= static_cast<double>(sizes[axis]);
   }
   double hops = nodes - 1;
@@ -151,8 +163,15 @@ double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
   case CollectiveKind::AllGather:
   case CollectiveKind::ReduceScatter:
     return getRingUsec(getSizes(mesh, refs), bytes);
-  case CollectiveKind::AllReduce:
-    return 2 * getRingUsec(getSizes(mesh, refs), bytes / numDevices(refs));
+  case CollectiveKind::AllReduce: {
+    std::vector<int64_t> sizes = getSizes(mesh, refs);
+    int64_t devices = getProduct(sizes);
+    // Between two nodes NCCL takes a tree: each half of what is summed crosses
+    // once in each direction.
+    double crossings = static_cast<double>(
+        devices == 2 * sizes.back() ? devices / 2 : devices - 1);
+    return 2 * getRingUsec(sizes, bytes / devices, crossings);
+  }
   default:
     return getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
   }

@@ -86,12 +86,43 @@ TEST(LinkModel, CollectivesAreRings) {
         model->getCollectiveUsec(mesh, kind, {mesh.getAxis(1)}, 400000),
         model->getRingUsec({1, 4}, 400000));
   }
-  EXPECT_DOUBLE_EQ(
-      model->getCollectiveUsec(mesh, CollectiveKind::AllReduce, all, 400000),
-      2 * model->getRingUsec({2, 4}, 50000));
+  EXPECT_DOUBLE_EQ(model->getCollectiveUsec(mesh, CollectiveKind::AllReduce,
+                                            {mesh.getAxis(0)}, 400000),
+                   2 * model->getRingUsec({2, 1}, 200000));
+  EXPECT_DOUBLE_EQ(model->getCollectiveUsec(mesh, CollectiveKind::AllReduce,
+                                            {mesh.getAxis(1)}, 400000),
+                   2 * model->getRingUsec({1, 4}, 100000));
   EXPECT_DOUBLE_EQ(
       model->getCollectiveUsec(mesh, CollectiveKind::AllToAll, all, 1000000),
       model->getExchangeUsec({4000000, 3000000}));
+}
+
+TEST(LinkModel, AllReducesOfTwoNodesAreTrees) {
+  std::string error;
+  std::optional<LinkModel> model =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", mesh, error);
+  ASSERT_TRUE(model) << error;
+  auto getUsec = [](const LinkModel &model, const Mesh &mesh, int64_t bytes) {
+    return model.getCollectiveUsec(mesh, CollectiveKind::AllReduce,
+                                   {mesh.getAxis(0), mesh.getAxis(1)}, bytes);
+  };
+  // All that is summed crosses once in each direction. A ring of 8 devices
+  // would send 1.75 times as much.
+  EXPECT_DOUBLE_EQ(getUsec(*model, mesh, 400000), 2 * getRing(Short, 5, 6, 1));
+  EXPECT_DOUBLE_EQ(getUsec(*model, mesh, 400000000),
+                   2 * getRing(Long, 5000, 6, 1));
+  // Within the node nothing is saved.
+  std::optional<LinkModel> inside =
+      LinkModel::parse("node=400gbyte,gpu=80gbit", mesh, error);
+  ASSERT_TRUE(inside) << error;
+  EXPECT_DOUBLE_EQ(getUsec(*inside, mesh, 400000000),
+                   2 * inside->getRingUsec({2, 4}, 50000000));
+  const Mesh three({{"node", 3}, {"gpu", 2}});
+  std::optional<LinkModel> ring =
+      LinkModel::parse("node=80gbit,gpu=400gbyte", three, error);
+  ASSERT_TRUE(ring) << error;
+  EXPECT_DOUBLE_EQ(getUsec(*ring, three, 600000),
+                   2 * ring->getRingUsec({3, 2}, 100000));
 }
 
 TEST(LinkModel, AGatherInHopsTakesItsSlowestHop) {

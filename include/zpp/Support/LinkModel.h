@@ -60,8 +60,8 @@ public:
   /// which this is the fastest.
   double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
   /// The time of a collective of NCCL over the groups of `refs`, whoever starts
-  /// it: of gathers, scatters and all-reduces as rings. `bytes` is as in
-  /// `getSentBytes`.
+  /// it: of gathers, scatters and all-reduces as rings, of all-reduces of two
+  /// nodes as trees between them. `bytes` is as in `getSentBytes`.
   double getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
                            const std::vector<AxisRef> &refs,
                            int64_t bytes) const;
@@ -85,6 +85,11 @@ public:
   static double getKernelUsec(int64_t bytes);
 
 private:
+  /// The same where a device passes `bytes` bytes on to another node in
+  /// `crossings` of the steps.
+  double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
+                     double crossings) const;
+
   /// In bytes per microsecond.
   struct Rates {
     double exchange, ring;
