@@ -168,8 +168,9 @@ double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
     int64_t devices = getProduct(sizes);
     // Between two nodes NCCL takes a tree: each half of what is summed crosses
     // once in each direction.
-    double crossings = static_cast<double>(
-        devices == 2 * sizes.back() ? devices / 2 : devices - 1);
+    bool isTwoNodes = !sizes.empty() && devices == 2 * sizes.back();
+    double crossings =
+        static_cast<double>(isTwoNodes ? devices / 2 : devices - 1);
     return 2 * getRingUsec(sizes, bytes / devices, crossings);
   }
   default:

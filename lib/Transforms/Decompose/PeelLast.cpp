@@ -63,11 +63,14 @@ static Value getAdded(WhileView loop, unsigned number) {
   return add->getOperand(add->getOperand(0) == carried ? 1 : 0);
 }
 
-/// The hops that `value` takes as the only reader of it asks for, after casts,
-/// shape changes and products with a number; none if there is another reader.
+/// The hops that `value` takes in its block as the only reader of it asks for,
+/// after casts, shape changes and products with a number; none if there is
+/// another reader.
 static OuterHops findHopsOf(Value value) {
   OuterHops hops;
   while (Operation *user = getOnlyUser(value)) {
+    if (user->getBlock() != value.getParentBlock())
+      break;
     if (isa<ReduceScatterOp, AllGatherOp>(user))
       hops.ops.push_back(user);
     else if (!passesOn(user) && !getScaledOperand(user))
@@ -165,8 +168,7 @@ public:
     if (parsed)
       finder.emplace(*parsed);
     ProvenanceAnalysis provenances;
-    SmallVector<std::pair<WhileView, LoopCounter>> peeled;
-    llvm::MapVector<Block *, SmallVector<Operation *>> firstHops;
+    SmallVector<PeeledLoop> peeled;
     getOperation().walk([&](Operation *op) {
       WhileView loop = WhileView::get(op);
       if (!loop)
@@ -185,19 +187,24 @@ public:
           "gradients are sent after the loop, where nothing hides it");
       if (!counter)
         return;
-      peeled.emplace_back(loop, *counter);
-      llvm::append_range(firstHops[op->getBlock()], written);
+      peeled.push_back({loop, *counter, std::move(written)});
     });
-    for (const auto &[loop, counter] : peeled)
-      peelLast(loop, counter);
-    for (const auto &[block, hops] : firstHops) {
-      HopMover mover(*block);
-      for (Operation *hop : hops)
+    for (const PeeledLoop &each : peeled) {
+      Block &block = *each.loop->getBlock();
+      peelLast(each.loop, each.counter);
+      HopMover mover(block);
+      for (Operation *hop : each.firstHops)
         mover.move(hop);
     }
   }
 
 private:
+  struct PeeledLoop {
+    WhileView loop;
+    LoopCounter counter;
+    SmallVector<Operation *> firstHops;
+  };
+
   /// The time of the hops that the step itself writes after `loop`, for what
   /// `loop` adds up; 0 if most of that comes late. Latencies do not count:
   /// small tensors travel together. Adds to `firstHops` the first ones of what

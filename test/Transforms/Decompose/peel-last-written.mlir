@@ -179,6 +179,105 @@ func.func @scattered(%x: tensor<32xf32>) -> (tensor<8xf32>, tensor<4xf32>) {
 !partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
 !own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
 
+// A loop in a loop of two iterations, which become straight code. The inner one
+// stays as it is.
+// CHECK-LABEL: func @nested
+// CHECK-COUNT-2: "stablehlo.while"
+// CHECK-NOT: "stablehlo.while"
+// CHECK: return
+func.func @nested(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %none = "stablehlo.constant"() <{value = dense<0.0> : tensor<8xf32>}> : () -> tensor<8xf32>
+  %0:3 = "stablehlo.while"(%c0, %none, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<8xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<8xf32>, %g: tensor<32xf32>):
+    %1:3 = "stablehlo.while"(%c0, %zeros, %g) ({
+    ^bb0(%k: tensor<i32>, %t: tensor<32xf32>, %h: tensor<32xf32>):
+      %again = "stablehlo.compare"(%k, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%again) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%k: tensor<i32>, %t: tensor<32xf32>, %h: tensor<32xf32>):
+      %f = "stablehlo.convert"(%k) : (tensor<i32>) -> tensor<f32>
+      %b = "stablehlo.broadcast_in_dim"(%f) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
+      %y = "stablehlo.tanh"(%b) : (tensor<32xf32>) -> tensor<32xf32>
+      %sum = "stablehlo.add"(%t, %y) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+      %l = "stablehlo.add"(%k, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%l, %sum, %h) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+    }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+    %as = zero.from_local %1#1 : tensor<32xf32> to !whole
+    %ag = zero.reduce_scatter sum %as along ["gpu"] : !whole to !partial
+    %al = zero.to_local %ag : !partial to tensor<8xf32>
+    %next = "stablehlo.add"(%s, %al) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<8xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<8xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<8xf32>, tensor<32xf32>)
+  %aq = zero.from_local %0#1 : tensor<8xf32> to !partial
+  %bq = zero.reduce_scatter sum %aq along ["node"] : !partial to !own
+  %q = zero.to_local %bq : !own to tensor<4xf32>
+  return %q : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// Another loop sends the sum, once in each of its iterations. It stays there.
+// CHECK-LABEL: func @elsewhere
+// CHECK: }) :
+// CHECK-NOT: stablehlo.negate
+// CHECK: "stablehlo.while"
+// CHECK: zero.reduce_scatter
+// CHECK: return
+func.func @elsewhere(%x: tensor<32xf32>) -> tensor<4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<32xf32>}> : () -> tensor<32xf32>
+  %none = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<32xf32>, %g: tensor<32xf32>):
+    %t = "stablehlo.negate"(%g) : (tensor<32xf32>) -> tensor<32xf32>
+    %next = "stablehlo.add"(%s, %t) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<32xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<32xf32>, tensor<32xf32>)
+  %1:2 = "stablehlo.while"(%c0, %none) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>):
+    %ap = zero.from_local %0#1 : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %p) : (tensor<i32>, tensor<4xf32>) -> ()
+  }) : (tensor<i32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)
+  return %1#1 : tensor<4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
 // The step reads the sum for something else, too: that is not known before.
 // CHECK-LABEL: func @both
 // CHECK: }) :
