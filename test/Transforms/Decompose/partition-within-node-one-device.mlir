@@ -47,3 +47,53 @@ func.func @unread(%w: tensor<32x64xbf16>, %x: tensor<4xf32>)
   %6 = zero.to_local %5 : !whole to tensor<64x64xbf16>
   return %2, %3#0 : tensor<64x64xbf16>, tensor<4xf32>
 }
+
+// Nor is the stack of all layers erased with what nobody reads in the first loop:
+// the second one takes its layers from it.
+
+// TIER-LABEL: func @unread_in_a_loop
+// NUMBER-LABEL: func @unread_in_a_loop
+func.func @unread_in_a_loop(%x: tensor<3x32x64xbf16>, %z: tensor<64x64xbf16>) -> tensor<64x64xbf16> {
+  // NUMBER: zero.all_gather {{.*}} {zpp.keep
+  // NUMBER: zero.to_local
+  // NUMBER: %[[STACK:.*]] = "stablehlo.reshape"
+  // NUMBER: "stablehlo.while"
+  // NUMBER: "stablehlo.while"
+  // NUMBER: "stablehlo.dynamic_slice"(%[[STACK]],
+  // NUMBER-NOT: zero.all_gather
+  // NUMBER: return
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %a:3 = "stablehlo.while"(%c0, %x, %z) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x32x64xbf16>, %y: tensor<64x64xbf16>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x32x64xbf16>, %y: tensor<64x64xbf16>):
+    %l = "stablehlo.dynamic_slice"(%s, %i, %c0, %c0) <{slice_sizes = array<i64: 1, 32, 64>}> : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
+    %w = "stablehlo.reshape"(%l) : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
+    %p = zero.from_local %w : tensor<32x64xbf16> to !primary
+    // expected-remark@+1 {{its secondary group is one device; secondary=1 keeps whole weights on each}}
+    %g = zero.all_gather %p along ["node"] : !primary to !whole
+    %t = zero.to_local %g : !whole to tensor<64x64xbf16>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %s, %y) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>) -> ()
+  }) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>) -> (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>)
+  %b:3 = "stablehlo.while"(%c0, %x, %a#2) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x32x64xbf16>, %y: tensor<64x64xbf16>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x32x64xbf16>, %y: tensor<64x64xbf16>):
+    %l = "stablehlo.dynamic_slice"(%s, %i, %c0, %c0) <{slice_sizes = array<i64: 1, 32, 64>}> : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
+    %w = "stablehlo.reshape"(%l) : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
+    %p = zero.from_local %w : tensor<32x64xbf16> to !primary
+    // expected-remark@+1 {{its secondary group is one device; secondary=1 keeps whole weights on each}}
+    %g = zero.all_gather %p along ["node"] : !primary to !whole
+    %t = zero.to_local %g : !whole to tensor<64x64xbf16>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %s, %t) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>) -> ()
+  }) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>) -> (tensor<i32>, tensor<3x32x64xbf16>, tensor<64x64xbf16>)
+  return %b#2 : tensor<64x64xbf16>
+}

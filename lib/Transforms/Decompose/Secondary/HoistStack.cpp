@@ -90,6 +90,9 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   llvm::SmallPtrSet<Block *, 4> seen;
   for (auto [index, later] : llvm::enumerate(group)) {
     AllGatherOp gather = later;
+    // What is made for it would be erased, and the stack with it.
+    if (!isRead(gather))
+      continue;
     builder.setInsertionPoint(gather);
     LayerStack here = secondary;
     if (passage)

@@ -66,6 +66,9 @@ void SecondaryRewriter::keepInLoop(Operation *loop,
                      {getWay(plan).loop.trips}};
     for (auto [index, later] : llvm::enumerate(getWay(plan).indices)) {
       AllGatherOp gather = plan->group[1 + index];
+      // What is made for it would be erased, and the loop with it.
+      if (!isRead(gather))
+        continue;
       builder.setInsertionPoint(gather);
       noteBarrier(gather);
       Value layer = createLayerSlice(builder, gather.getLoc(), stack, later);

@@ -117,6 +117,12 @@ void SecondaryRewriter::replaceGather(OpBuilder &builder, AllGatherOp gather,
   eraseDeadChain(gather);
 }
 
+bool SecondaryRewriter::isRead(AllGatherOp gather) {
+  return !llvm::all_of(gather->getUsers(), [](Operation *user) {
+    return user->getNumResults() > 0 && user->use_empty();
+  });
+}
+
 void SecondaryRewriter::gatherLayer(OpBuilder &builder, AllGatherOp gather,
                                     Value layer, ShardType type,
                                     ArrayAttr inner) {
@@ -136,10 +142,8 @@ void SecondaryRewriter::noteBarrier(AllGatherOp gather) {
 void SecondaryRewriter::gatherWithin(AllGatherOp gather, Operation *crossed,
                                      Value local, ShardType kept,
                                      ArrayAttr inner) {
-  // What nobody reads leaves no reader for a placeholder.
-  if (llvm::all_of(gather->getUsers(), [](Operation *user) {
-        return user->getNumResults() > 0 && user->use_empty();
-      }))
+  // There would be no reader for a placeholder.
+  if (!isRead(gather))
     return;
   OpBuilder builder(gather);
   noteBarrier(gather);

@@ -48,6 +48,8 @@ private:
   /// an axis cut in two.
   void replaceGather(mlir::OpBuilder &builder, AllGatherOp gather,
                      mlir::Value value);
+  /// True if anything reads what `gather` returns.
+  static bool isRead(AllGatherOp gather);
   /// Replaces a later gather by one within the group that reads `layer` of a
   /// stack of kept partitions.
   void gatherLayer(mlir::OpBuilder &builder, AllGatherOp gather,
