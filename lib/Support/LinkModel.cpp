@@ -104,24 +104,22 @@ double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
   return latency + usec;
 }
 
-static int64_t getProduct(const std::vector<int64_t> &sizes) {
-  int64_t product = 1;
-  for (int64_t size : sizes)
-    product *= size;
-  return product;
-}
-
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
                               int64_t bytes) const {
-  return getRingUsec(sizes, bytes, static_cast<double>(getProduct(sizes) - 1));
+  return getRingUsec(sizes, bytes, /*isTree=*/false);
 }
 
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
-                              double crossings) const {
-  int64_t devices = getProduct(sizes);
+                              bool isTree) const {
+  int64_t devices = 1;
+  for (int64_t size : sizes)
+    devices *= size;
   if (devices == 1)
     return 0;
   double steps = static_cast<double>(devices - 1), usec = 0;
+  bool isTwoNodes = devices == 2 * sizes.back();
+  double crossings =
+      isTree && isTwoNodes ? static_cast<double>(devices) / 2 : steps;
   double faster = static_cast<double>(devices), nodes = 1;
   double latency = kExchangeUsec;
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
@@ -163,16 +161,9 @@ double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
   case CollectiveKind::AllGather:
   case CollectiveKind::ReduceScatter:
     return getRingUsec(getSizes(mesh, refs), bytes);
-  case CollectiveKind::AllReduce: {
-    std::vector<int64_t> sizes = getSizes(mesh, refs);
-    int64_t devices = getProduct(sizes);
-    // Between two nodes NCCL takes a tree: each half of what is summed crosses
-    // once in each direction.
-    bool isTwoNodes = !sizes.empty() && devices == 2 * sizes.back();
-    double crossings =
-        static_cast<double>(isTwoNodes ? devices / 2 : devices - 1);
-    return 2 * getRingUsec(sizes, bytes / devices, crossings);
-  }
+  case CollectiveKind::AllReduce:
+    return 2 * getRingUsec(getSizes(mesh, refs), bytes / numDevices(refs),
+                           /*isTree=*/true);
   default:
     return getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
   }

@@ -121,6 +121,22 @@ def test_differences_are_sent_under_the_first():
     assert same_bits(*results)
 
 
+def check_hidden(mapped, given, slow, hidden, **options):
+    """On `slow` links so many waits have compute to hide under, without links none has
+    any, and the results are the same."""
+    results, found = [], []
+    for links in slow, None:
+        fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
+                       compiler_options=FAST, gradients="i8:i4",
+                       tuning={"coalesce_bytes": 0}, **options)
+        assert count_left(fast, given)[1] == (links is None)
+        results.append(fast(*given))
+        found.append(sum(entry["heavy_ops"] > 0 for entry in fast.report()["schedule"]
+                         if entry["event"] == "wait" and entry["trips"] == 1))
+    assert same_bits(*results)
+    assert found == [hidden, 0]
+
+
 @pytest.mark.parametrize("scatters", [False, True])
 def test_sums_after_the_loop_are_sent_under_the_last(scatters):
     """Weights are replicated, and the step itself sums once per update."""
@@ -154,17 +170,7 @@ def test_sums_after_the_loop_are_sent_under_the_last(scatters):
     # The same weights, as each device has them and as it updates them.
     weights, own = ([array((width, width), of)] * layers for of in (P(), spec))
     given = weights, own, array((count, 16, width), P(None, axes), 1.0)
-    results, hidden = [], []
-    for links in SLOW, None:
-        fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
-                       compiler_options=FAST, gradients="i8:i4",
-                       tuning={"coalesce_bytes": 0})
-        assert count_left(fast, given)[1] == (links is None)
-        results.append(fast(*given))
-        hidden.append(sum(entry["heavy_ops"] > 0 for entry in fast.report()["schedule"]
-                          if entry["event"] == "wait"))
-    assert same_bits(*results)
-    assert hidden == [layers - 1, 0]
+    check_hidden(mapped, given, SLOW, layers - 1)
 
 
 def test_scattered_sums_are_sent_under_the_last():
@@ -195,16 +201,7 @@ def test_scattered_sums_are_sent_under_the_last():
         out_specs=(P("gpu"), P())))
     given = ([array((width, width), P("gpu"))] * layers,
              array((count, 16, width), P(None, ("node", "gpu")), 1.0))
-    results, hidden = [], []
-    # On slow links within nodes, too, scatters have the same formats as on none.
-    for links in "node=0.001gbit,gpu=0.001gbit", None:
-        fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
-                       compiler_options=FAST, weights="none",
-                       gradients="i8:i4", tuning={"coalesce_bytes": 0})
-        assert count_left(fast, given)[1] == (links is None)
-        results.append(fast(*given))
-        hidden.append(sum(entry["heavy_ops"] > 0 for entry in fast.report()["schedule"]
-                          if entry["event"] == "wait" and entry["trips"] == 1))
-    assert same_bits(*results)
-    # Both hops of each gradient but the last one.
-    assert hidden == [2 * (layers - 1), 0]
+    # Both hops of each gradient but the last one. On slow links within nodes, too,
+    # scatters have the same formats as on none.
+    check_hidden(mapped, given, "node=0.001gbit,gpu=0.001gbit", 2 * (layers - 1),
+                 weights="none")

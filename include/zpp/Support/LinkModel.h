@@ -85,10 +85,10 @@ public:
   static double getKernelUsec(int64_t bytes);
 
 private:
-  /// The same where a device passes `bytes` bytes on to another node in
-  /// `crossings` of the steps.
+  /// The same of half an all-reduce with `isTree`: between two nodes NCCL takes
+  /// a tree, in which all that is summed crosses once in each direction.
   double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
-                     double crossings) const;
+                     bool isTree) const;
 
   /// In bytes per microsecond.
   struct Rates {

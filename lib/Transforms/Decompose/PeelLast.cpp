@@ -39,8 +39,7 @@ static bool isAddedTo(OpResult result, TermFinder &finder) {
 /// True for ops that pass on one value: casts, shape changes, and those between
 /// hops.
 static bool passesOn(Operation *op) {
-  return isa<FromLocalOp, ToLocalOp, EncodeOp, DecodeOp>(op) ||
-         (movesData(op) && !isJoin(op));
+  return isa<EncodeOp, DecodeOp>(op) || (movesData(op) && !isJoin(op));
 }
 
 /// True if `value` is there only when an inner loop or a collective of XLA's
@@ -49,8 +48,7 @@ static bool comesLate(Value value) {
   Operation *op = value.getDefiningOp();
   while (op && movesData(op) && !isJoin(op))
     op = op->getOperand(0).getDefiningOp();
-  return op &&
-         (isWhile(op) || (isCollective(op) && !isa<CollectiveOpInterface>(op)));
+  return op && (isWhile(op) || getGuestCollective(op));
 }
 
 /// The value that each iteration of `loop` adds to carried value `number`; null
@@ -192,6 +190,8 @@ public:
     for (const PeeledLoop &each : peeled) {
       Block &block = *each.loop->getBlock();
       peelLast(each.loop, each.counter);
+      if (each.firstHops.empty())
+        continue;
       HopMover mover(block);
       for (Operation *hop : each.firstHops)
         mover.move(hop);
