@@ -7,10 +7,13 @@ on each of the given links. The first process writes what it measured.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
 import time
+
+import numpy as np
 
 from lab import launch, links, steps
 
@@ -132,33 +135,47 @@ def on_device(trainer, sequences: int):
     abstract = trainer.abstract_state()
     tokens = trainer.abstract_batch(sequences)
 
+    # XLA compiles this once per kind of weight, not once per weight.
+    @functools.cache
+    def drawer(scale, shape, dtype, sharding):
+        def draw(numbers):
+            key = jax.random.key(0)
+            for number in numbers:
+                key = jax.random.fold_in(key, number)
+            return scale * jax.random.normal(key, shape, dtype)
+        return jax.jit(draw, out_shardings=sharding)
+
     def weight(path, leaf):
         name = path[-1].key
         scale = (trainer.parameters["layers"] | trainer.parameters)[name].scale
-        key = jax.random.key(0)
-        for entry in path:
-            key = jax.random.fold_in(key, entry.idx if hasattr(entry, "idx")
-                                     else sum(entry.key.encode()))
-        return scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+        draw = drawer(scale, leaf.shape, leaf.dtype, leaf.sharding)
+        return draw([np.uint32(entry.idx if hasattr(entry, "idx")
+                               else sum(entry.key.encode()))
+                     for entry in path])
 
-    def init():
+    drawn = "master" if config.slices else "params"
+
+    def complete(weights):
         state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              abstract)
-        drawn = "master" if config.slices else "params"
-        state[drawn] = jax.tree_util.tree_map_with_path(
-            weight, abstract[drawn])
         state["params"] = jax.tree.map(
-            lambda w, leaf: w.astype(leaf.dtype), state[drawn],
-            abstract["params"])
+            lambda w, leaf: w.astype(leaf.dtype), weights, abstract["params"])
+        state[drawn] = weights
         return state
 
     def batch():
         return jax.random.randint(
             jax.random.key(1), tokens.shape, 0, config.vocab, tokens.dtype)
 
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-    return (jax.jit(init, out_shardings=shardings),
-            jax.jit(batch, out_shardings=tokens.sharding))
+    completed = jax.jit(
+        complete, donate_argnums=0,
+        out_shardings=jax.tree.map(lambda leaf: leaf.sharding, abstract))
+
+    def init():
+        return completed(
+            jax.tree_util.tree_map_with_path(weight, abstract[drawn]))
+
+    return init, jax.jit(batch, out_shardings=tokens.sharding)
 
 
 if __name__ == "__main__":
