@@ -137,15 +137,30 @@ def check_hidden(mapped, given, slow, hidden, **options):
     assert found == [hidden, 0]
 
 
+def over_layers(layer, weights, x):
+    """The layers of a list, or a scan over those of a stack."""
+    if isinstance(weights, list):
+        for weight in weights:
+            x = layer(weight, x)
+        return x
+    return jax.lax.scan(lambda x, weight: (layer(weight, x), None), x, weights)[0]
+
+
+def make_weights(layers, width, spec, is_stack):
+    if is_stack:
+        return array((layers, width, width), P(None, *spec))
+    return [array((width, width), spec)] * layers
+
+
+@pytest.mark.parametrize("is_stack", [False, True])
 @pytest.mark.parametrize("scatters", [False, True])
-def test_sums_after_the_loop_are_sent_under_the_last(scatters):
+def test_sums_after_the_loop_are_sent_under_the_last(scatters, is_stack):
     """Weights are replicated, and the step itself sums once per update."""
     axes, width, layers, count = ("node", "gpu"), 128, 3, 3
     spec = P(axes if scatters else None)
 
     def loss_of(weights, x):
-        for weight in weights:
-            x = jnp.tanh(x @ weight)
+        x = over_layers(lambda weight, x: jnp.tanh(x @ weight), weights, x)
         return jnp.mean(x * x)
 
     def add(weights, total, x):
@@ -160,27 +175,30 @@ def test_sums_after_the_loop_are_sent_under_the_last(scatters):
         mean = jax.tree.map(lambda g: g / count, total)
         if scatters:
             mean = jax.tree.map(lambda g: jax.lax.psum_scatter(
-                g, axes, scatter_dimension=0, tiled=True), mean)
+                g, axes, scatter_dimension=int(is_stack), tiled=True), mean)
         else:
             mean = jax.tree.map(lambda g: jax.lax.psum(g, axes), mean)
         return jax.tree.map(lambda w, g: w - 0.1 * g, own, mean), loss
 
+    # The same weights, as each device has them and as it updates them.
+    weights, own = (make_weights(layers, width, of, is_stack) for of in (P(), spec))
+    spec = P(None, *spec) if is_stack else spec
     mapped = jax.jit(jax.shard_map(
         step, mesh=MESH, in_specs=(P(), spec, P(None, axes)), out_specs=(spec, P())))
-    # The same weights, as each device has them and as it updates them.
-    weights, own = ([array((width, width), of)] * layers for of in (P(), spec))
     given = weights, own, array((count, 16, width), P(None, axes), 1.0)
-    check_hidden(mapped, given, SLOW, layers - 1)
+    # A scan computes a gradient of what its first layer reads, too.
+    check_hidden(mapped, given, SLOW, layers - 1 + is_stack)
 
 
-def test_scattered_sums_are_sent_under_the_last():
+@pytest.mark.parametrize("is_stack", [False, True])
+def test_scattered_sums_are_sent_under_the_last(is_stack):
     """Weights are replicated between nodes only: each micro-batch scatters within
     the node, and the step sums between the nodes once per update."""
     width, layers, count = 128, 3, 3
 
     def loss_of(weights, x):
-        for weight in weights:
-            x = jnp.tanh(x @ jax.lax.all_gather(weight, "gpu", tiled=True))
+        x = over_layers(lambda weight, x: jnp.tanh(
+            x @ jax.lax.all_gather(weight, "gpu", tiled=True)), weights, x)
         return jnp.mean(x * x)
 
     def add(weights, total, x):
@@ -196,12 +214,14 @@ def test_scattered_sums_are_sent_under_the_last():
         mean = jax.tree.map(lambda g: jax.lax.psum(g / count, "node"), total)
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights, mean), loss
 
+    spec = P(None, "gpu") if is_stack else P("gpu")
     mapped = jax.jit(jax.shard_map(
-        step, mesh=MESH, in_specs=(P("gpu"), P(None, ("node", "gpu"))),
-        out_specs=(P("gpu"), P())))
-    given = ([array((width, width), P("gpu"))] * layers,
+        step, mesh=MESH, in_specs=(spec, P(None, ("node", "gpu"))),
+        out_specs=(spec, P())))
+    given = (make_weights(layers, width, P("gpu"), is_stack),
              array((count, 16, width), P(None, ("node", "gpu")), 1.0))
     # Both hops of each gradient but the last one. On slow links within nodes, too,
-    # scatters have the same formats as on none.
-    check_hidden(mapped, given, "node=0.001gbit,gpu=0.001gbit", 2 * (layers - 1),
-                 weights="none")
+    # scatters have the same formats as on none. A scan computes a gradient of what its
+    # first layer reads, too.
+    check_hidden(mapped, given, "node=0.001gbit,gpu=0.001gbit",
+                 2 * (layers - 1) + is_stack, weights="none")

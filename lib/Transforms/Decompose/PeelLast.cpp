@@ -6,12 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "Decompose/Accumulate/GradientSum.h"
+#include "Decompose/SumOfStacks.h"
 #include "FormatOptions.h"
 #include "Loops/Peeling.h"
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_PEELLASTPASS
@@ -78,6 +80,43 @@ static OuterHops findHopsOf(Value value) {
   return hops;
 }
 
+/// True if the sum that `hop` sends is what `loop` leaves of carried value
+/// `number`, and if a loop over layers in its last iteration, whose stack is
+/// `added`, could send each layer.
+static bool canSendLayers(WhileView loop, unsigned number, Value added,
+                          Operation *hop, ProvenanceAnalysis &provenances) {
+  auto scatter = dyn_cast<ReduceScatterOp>(hop);
+  std::optional<SumOfStacks> sum =
+      scatter ? SumOfStacks::find(scatter) : std::nullopt;
+  if (!sum || sum->getSum() != loop.getResult(number))
+    return false;
+  std::optional<StackOfLayers> stack = findStack(added, provenances);
+  return stack &&
+         sum->canSendInLoop(stack->getNumLayers(), loop.getOperation());
+}
+
+/// Has the loop whose stack is the last one of the sum that `hop` sends send
+/// each layer, and returns its hops; null if there is no such loop.
+static Operation *sendLayers(Operation *hop) {
+  auto scatter = dyn_cast<ReduceScatterOp>(hop);
+  std::optional<SumOfStacks> sum =
+      scatter ? SumOfStacks::find(scatter) : std::nullopt;
+  Operation *add = sum ? sum->getSum().getDefiningOp() : nullptr;
+  if (!isAddition(add) || add->getBlock() != hop->getBlock())
+    return nullptr;
+  // Valid until something changes.
+  ProvenanceAnalysis provenances;
+  for (unsigned last : {0, 1}) {
+    std::optional<StackOfLayers> stack =
+        findStack(add->getOperand(last), provenances);
+    Value earlier = add->getOperand(1 - last);
+    if (stack && isKnownBefore(earlier, stack->loop.getOperation()) &&
+        sum->canSendInLoop(stack->getNumLayers(), stack->loop.getOperation()))
+      return sum->sendInLoop(*stack, earlier);
+  }
+  return nullptr;
+}
+
 namespace {
 /// Moves the first hops of sums up to where the last gradient of each is there.
 /// A step writes its sums at the end of an iteration and sends them after the
@@ -108,7 +147,7 @@ private:
   void moveSource(Operation *op) {
     if (!op || op->getBlock() != &block ||
         !(passesOn(op) || isAddition(op) || getScaledOperand(op) ||
-          isNamed(op, guest::kConstant)) ||
+          (op->getNumResults() == 1 && getSplat(op->getResult(0)))) ||
         !seen.insert(op).second)
       return;
     for (Value operand : op->getOperands())
@@ -116,8 +155,8 @@ private:
     moveBehindOperands(op);
   }
 
-  /// Constants, and what is made of them alone, move behind the block's first
-  /// op.
+  /// Constants, and what is made of them and of values from outside alone, move
+  /// behind the block's first op.
   void moveBehindOperands(Operation *op) {
     Place latest = {0, 0};
     for (Value operand : op->getOperands())
@@ -173,7 +212,7 @@ public:
         return;
       LinkModel speeds = model->value_or(LinkModel(*mesh));
       SmallVector<Operation *> written;
-      double usec = getUsecAfter(loop, speeds, written) +
+      double usec = getUsecAfter(loop, speeds, written, provenances) +
                     (finder ? getUsec(loop, *finder, speeds) : 0);
       if (usec == 0)
         return;
@@ -188,13 +227,18 @@ public:
       peeled.push_back({loop, *counter, std::move(written)});
     });
     for (const PeeledLoop &each : peeled) {
-      Block &block = *each.loop->getBlock();
       peelLast(each.loop, each.counter);
-      if (each.firstHops.empty())
-        continue;
-      HopMover mover(block);
-      for (Operation *hop : each.firstHops)
-        mover.move(hop);
+      llvm::MapVector<Block *, SmallVector<Operation *>> hops;
+      for (Operation *hop : each.firstHops) {
+        Operation *layers = sendLayers(hop);
+        Operation *first = layers ? layers : hop;
+        hops[first->getBlock()].push_back(first);
+      }
+      for (const auto &[block, first] : hops) {
+        HopMover mover(*block);
+        for (Operation *hop : first)
+          mover.move(hop);
+      }
     }
   }
 
@@ -210,18 +254,23 @@ private:
   /// small tensors travel together. Adds to `firstHops` the first ones of what
   /// does not come late.
   static double getUsecAfter(WhileView loop, const LinkModel &model,
-                             SmallVectorImpl<Operation *> &firstHops) {
+                             SmallVectorImpl<Operation *> &firstHops,
+                             ProvenanceAnalysis &provenances) {
     double early = 0, late = 0;
     for (unsigned number : llvm::seq(loop.getNumCarried())) {
       Value added = getAdded(loop, number);
       if (!added)
         continue;
       OuterHops hops = findHopsOf(loop.getResult(number));
-      bool isLate = comesLate(added);
+      if (hops.ops.empty())
+        continue;
+      Operation *first = hops.ops.front();
+      bool isLate = comesLate(added) &&
+                    !canSendLayers(loop, number, added, first, provenances);
       (isLate ? late : early) +=
           hops.getUsec(/*layers=*/1, model) - hops.getUsec(/*layers=*/0, model);
-      if (!isLate && !hops.ops.empty())
-        firstHops.push_back(hops.ops.front());
+      if (!isLate)
+        firstHops.push_back(first);
     }
     return early > late ? early : 0;
   }

@@ -69,6 +69,14 @@ static bool isIndexing(func::FuncOp function) {
   });
 }
 
+/// True if `function` has loops or products, as the functions that an older JAX
+/// makes of bodies of loops have. Others are helpers.
+static bool isPartOfModel(func::FuncOp function) {
+  return containsOp(function, [](Operation *op) {
+    return isWhile(op) || getProductFlops(op) > 0;
+  });
+}
+
 namespace {
 class StepInliner {
 public:
@@ -89,25 +97,55 @@ public:
     });
     while (inlineSourceCalls(gathers)) {
     }
-    inlineIndexing();
-    eraseUncalled();
+    inlineInLoops();
     return success();
   }
 
 private:
-  /// Inlines helpers for indices in loops with collectives: what a loop leaves
-  /// to another one goes through them.
-  void inlineIndexing() {
-    llvm::SetVector<func::CallOp> calls;
-    module.walk([&](Operation *loop) {
-      if (isWhile(loop) && containsOp(loop, isCollective))
-        for (auto call : WhileView(loop).getBody().getOps<func::CallOp>())
-          if (auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-              callee && callee.isPrivate() && isIndexing(callee))
-            calls.insert(call);
-    });
-    for (func::CallOp call : calls)
-      inlineCall(call);
+  /// Inlines helpers for indices, and parts of the model that are called once,
+  /// in loops of the step: what a loop adds up, or leaves to another one, goes
+  /// through them.
+  void inlineInLoops() {
+    SmallVector<func::CallOp> calls;
+    do {
+      for (func::CallOp call : calls)
+        inlineCall(call);
+      // They would count as callers of what they call.
+      eraseUncalled();
+      calls.clear();
+      std::optional<UseCounts> counts = countUses();
+      for (auto function : module.getOps<func::FuncOp>()) {
+        if (!withCollectives.contains(function))
+          continue;
+        function.walk([&](Operation *loop) {
+          if (!isWhile(loop))
+            return;
+          for (auto call : WhileView(loop).getBody().getOps<func::CallOp>()) {
+            auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+            if (callee && callee.isPrivate() && canInline(callee) &&
+                (isIndexing(callee) ||
+                 (counts && callee != function && isPartOfModel(callee) &&
+                  counts->lookup(callee.getSymNameAttr()) == 1)))
+              calls.push_back(call);
+          }
+        });
+      }
+    } while (!calls.empty());
+  }
+
+  /// How often each symbol is referenced.
+  using UseCounts = llvm::DenseMap<StringAttr, int64_t>;
+
+  /// nullopt if that is not known.
+  std::optional<UseCounts> countUses() {
+    std::optional<SymbolTable::UseRange> uses =
+        SymbolTable::getSymbolUses(&module.getBodyRegion());
+    if (!uses)
+      return std::nullopt;
+    UseCounts counts;
+    for (const SymbolTable::SymbolUse &use : *uses)
+      ++counts[use.getSymbolRef().getRootReference()];
+    return counts;
   }
 
   /// Inlines the calls that compute the operands of `gathers`. Returns false if
@@ -196,9 +234,13 @@ private:
     return success();
   }
 
+  static bool canInline(func::FuncOp callee) {
+    return !callee.isExternal() && callee.getBody().hasOneBlock();
+  }
+
   bool inlineCall(func::CallOp call) {
     auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    if (!callee || callee.isExternal() || !callee.getBody().hasOneBlock())
+    if (!callee || !canInline(callee))
       return false;
     OpBuilder builder(call);
     IRMapping mapping;
@@ -218,16 +260,12 @@ private:
   void eraseUncalled() {
     if (inlined.empty())
       return;
-    std::optional<SymbolTable::UseRange> uses =
-        SymbolTable::getSymbolUses(&module.getBodyRegion());
-    if (!uses)
+    std::optional<UseCounts> counts = countUses();
+    if (!counts)
       return;
-    llvm::DenseMap<StringAttr, int64_t> counts;
-    for (const SymbolTable::SymbolUse &use : *uses)
-      ++counts[use.getSymbolRef().getRootReference()];
     auto isUncalled = [&](func::FuncOp function) {
       return inlined.contains(function) && function.isPrivate() &&
-             counts.lookup(function.getSymNameAttr()) == 0;
+             counts->lookup(function.getSymNameAttr()) == 0;
     };
     SmallVector<func::FuncOp> worklist;
     for (auto function : module.getOps<func::FuncOp>())
@@ -239,7 +277,7 @@ private:
               SymbolTable::getSymbolUses(&function.getBody()))
         for (const SymbolTable::SymbolUse &use : *own) {
           StringAttr name = use.getSymbolRef().getRootReference();
-          if (--counts[name] > 0)
+          if (--(*counts)[name] > 0)
             continue;
           auto callee = symbols.lookup<func::FuncOp>(name);
           if (callee && callee != function && isUncalled(callee))

@@ -99,8 +99,7 @@ static Operation *getOnlyWrite(const GradientTerm &term, Block &block) {
              : nullptr;
 }
 
-/// True if `value` is a constant, possibly broadcast, or known before `op`.
-static bool isKnownBefore(Value value, Operation *op) {
+bool zpp::zero::isKnownBefore(Value value, Operation *op) {
   Operation *source = value.getDefiningOp();
   if (source && isNamed(source, guest::kBroadcastInDim))
     source = source->getOperand(0).getDefiningOp();

@@ -43,6 +43,9 @@ mlir::Operation *findCarriedAddition(WhileView loop, unsigned number);
 std::optional<GradientSum> findCarriedSum(TermFinder &finder, WhileView loop,
                                           unsigned number);
 
+/// True if `value` is a constant, possibly broadcast, or known before `op`.
+bool isKnownBefore(mlir::Value value, mlir::Operation *op);
+
 /// True if the last of `terms`, which `block` adds up, is the stack of a loop
 /// before which all others are known: each iteration can send a layer of the
 /// sum.
