@@ -167,9 +167,8 @@ def on_device(trainer, sequences: int):
         return jax.random.randint(
             jax.random.key(1), tokens.shape, 0, config.vocab, tokens.dtype)
 
-    completed = jax.jit(
-        complete, donate_argnums=0,
-        out_shardings=jax.tree.map(lambda leaf: leaf.sharding, abstract))
+    completed = jax.jit(complete, out_shardings=jax.tree.map(
+        lambda leaf: leaf.sharding, abstract))
 
     def init():
         return completed(

@@ -1300,12 +1300,16 @@ def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
     It does so where the loop has a known number of iterations, at least two, and
     adds up gradients that zero-accumulate-gradients, with the same `group`, would
     send after it, or that the step sends after it, if the hops outside of the
-    group, or all hops that the step has written, take at least `min-usec`. What
-    each iteration has stacked in a loop of its own, or all-reduced by a collective
-    that is left to XLA, is there at the end of the iteration only, and is no
-    reason if it is most of what is sent. The first hop that the step has written
-    for a sum moves up to where its last gradient is there, with the sum.
-    Two iterations become straight code. Remarks say which loops stay, and why.
+    group, or all hops that the step has written, take at least `min-usec`. The
+    first hop that the step has written for a sum moves up to where its last
+    gradient is there, with the sum. If that is a stack, which each micro-batch
+    leaves in a loop over layers, the last one of these loops sends the sum, a
+    layer in each iteration: where hops scatter another dim than that of the
+    layers, or leave the whole sum on each device, and where all that the sum is
+    multiplied by is known before. What an iteration has all-reduced by a
+    collective that is left to XLA, or stacked in other ways, is there at its end
+    only, and is no reason to write it after the loop if it is most of what is
+    sent. Two iterations become straight code. Remarks say which loops stay, and why.
 
     *Input*, with `group=gpu min-usec=1`:
 

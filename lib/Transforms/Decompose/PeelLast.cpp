@@ -95,6 +95,13 @@ static bool canSendLayers(WhileView loop, unsigned number, Value added,
          sum->canSendInLoop(stack->getNumLayers(), loop.getOperation());
 }
 
+/// True if `value` is an argument, or defined before `op` in its block.
+static bool isDefinedBefore(Value value, Operation *op) {
+  Operation *source = value.getDefiningOp();
+  return !source ||
+         (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
+}
+
 /// Has the loop whose stack is the last one of the sum that `hop` sends send
 /// each layer, and returns its hops; null if there is no such loop.
 static Operation *sendLayers(Operation *hop) {
@@ -110,7 +117,7 @@ static Operation *sendLayers(Operation *hop) {
     std::optional<StackOfLayers> stack =
         findStack(add->getOperand(last), provenances);
     Value earlier = add->getOperand(1 - last);
-    if (stack && isKnownBefore(earlier, stack->loop.getOperation()) &&
+    if (stack && isDefinedBefore(earlier, stack->loop.getOperation()) &&
         sum->canSendInLoop(stack->getNumLayers(), stack->loop.getOperation()))
       return sum->sendInLoop(*stack, earlier);
   }

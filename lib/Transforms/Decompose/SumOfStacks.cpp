@@ -46,7 +46,7 @@ zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
   std::optional<LayerWrite> write = getLayerWrite(stack.loop, stack.number);
   if (!write || !write->isOnlyUse ||
       value.getType() != stack.loop.getCarried(stack.number).getType() ||
-      stack.getNumLayers() != counted->trips ||
+      counted->trips < 1 || stack.getNumLayers() != counted->trips ||
       !isIndexBelow(write->index, counted->trips, *counted, provenances) ||
       !isIndexOfIteration(write->index, *counted, provenances))
     return std::nullopt;
@@ -144,8 +144,7 @@ static Value createLayerOf(OpBuilder &builder, Operation *op, Value layer,
   IRMapping mapping;
   mapping.map(op->getOperand(0), layer);
   Operation *clone = builder.clone(*op, mapping);
-  clone->getResult(0).setType(
-      getLayerType(op->getResult(0).getType(), layers));
+  clone->getResult(0).setType(getLayerType(op->getResult(0).getType(), layers));
   return clone->getResult(0);
 }
 
@@ -163,8 +162,7 @@ Operation *SumOfStacks::sendInLoop(const StackOfLayers &stack,
   Value before = createReshape(
       builder, loc, createLayerSlice(builder, loc, earlier, write.index),
       type.getShape());
-  value =
-      createOp(builder, sum.getLoc(), guest::kAdd, {before, value}, type);
+  value = createOp(builder, sum.getLoc(), guest::kAdd, {before, value}, type);
   Operation *firstHop = nullptr;
   for (Operation *op : ops) {
     value = createLayerOf(builder, op, value, layers);
@@ -182,7 +180,8 @@ Operation *SumOfStacks::sendInLoop(const StackOfLayers &stack,
         createZeros(front, loc, cast<RankedTensorType>(left.getType()));
     loop = extendLoop(loop.getOperation(), zeros);
     number = loop.getNumCarried() - 1;
-    ArrayRef<int64_t> shape = cast<RankedTensorType>(value.getType()).getShape();
+    ArrayRef<int64_t> shape =
+        cast<RankedTensorType>(value.getType()).getShape();
     value = createReshape(builder, loc, value, shape.drop_front());
     loop.addNext(createLayerUpdate(builder, loc, loop.getCarried(number), value,
                                    write.index));

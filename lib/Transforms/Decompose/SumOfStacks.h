@@ -37,8 +37,8 @@ struct StackOfLayers {
 std::optional<StackOfLayers> findStack(mlir::Value value,
                                        ProvenanceAnalysis &provenances);
 
-/// What one block does with a sum: hops, and the casts, shape changes and
-/// products with numbers around them.
+/// A sum with what one block does with it: hops, and the casts, shape changes
+/// and products with numbers around them.
 class SumOfStacks {
 public:
   /// Finds it around `hop`, the first one; nullopt if other ops are in between.
@@ -48,8 +48,8 @@ public:
   mlir::Value getSum() const { return sum; }
 
   /// True if each of the `layers` of the sum can be sent alone, in `loop`: all
-  /// numbers are known before it, and what the hops leave of a layer on a device
-  /// is what they leave of it in the stack.
+  /// numbers are known before it, and what the hops leave of a layer on a
+  /// device is what they leave of it in the stack.
   bool canSendInLoop(int64_t layers, mlir::Operation *loop) const;
 
   /// Has the iterations of `stack.loop` send the layers of `earlier` + `stack`,

@@ -301,15 +301,32 @@ LogicalResult zpp::inlineStep(ModuleOp module) {
   return StepInliner(module).run();
 }
 
+/// True if a loop in `function` calls a part of the model.
+static bool callsInLoops(func::FuncOp function,
+                         SymbolTableCollection &symbols) {
+  return containsOp(function, [&](Operation *op) {
+    auto call = dyn_cast<func::CallOp>(op);
+    if (!call || !isWhile(call->getParentOp()))
+      return false;
+    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
+        call, call.getCalleeAttr());
+    return callee && isPartOfModel(callee);
+  });
+}
+
 bool zpp::needsInlining(ModuleOp module) {
   ProvenanceAnalysis provenances;
+  SymbolTableCollection symbols;
   for (auto function : module.getOps<func::FuncOp>()) {
     bool isPrivate = function.isPrivate();
-    if (containsOp(function, [&](Operation *op) {
-          return isPrivate
-                     ? isCollective(op)
-                     : isGather(op) && !getSourceCalls(op, provenances).empty();
-        }))
+    if (containsOp(function,
+                   [&](Operation *op) {
+                     return isPrivate
+                                ? isCollective(op)
+                                : isGather(op) &&
+                                      !getSourceCalls(op, provenances).empty();
+                   }) ||
+        callsInLoops(function, symbols))
       return true;
   }
   return false;

@@ -13,9 +13,10 @@
 namespace zpp {
 
 /// Inlines calls until every collective of the step, and every op between a
-/// step input and a gather, is in the step's own regions. A function that
-/// serves several layers gives its collectives no unique meaning. If the step
-/// would become too large, emits an error and changes nothing.
+/// step input and a gather, is in the step's own regions, and what its loops
+/// call once. A function that serves several layers gives its collectives no
+/// unique meaning. If the step would become too large, emits an error and
+/// changes nothing.
 mlir::LogicalResult inlineStep(mlir::ModuleOp module);
 
 /// True if inlineStep would do something.

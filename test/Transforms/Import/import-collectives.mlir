@@ -340,6 +340,75 @@ func.func private @first_row(%w: tensor<4x8xf32>) -> tensor<1x8xf32> {
 
 // -----
 
+// What a loop calls becomes part of it, if it has products or loops and is called
+// once, as the functions are that an older JAX makes of bodies of loops. What is
+// called twice, or only computes element by element, stays a function.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-LABEL: func @bodies
+func.func @bodies(%w: tensor<8x8xf32>, %v: tensor<4x8xf32>) -> (tensor<8x8xf32>, tensor<f32>) {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  // CHECK-COUNT-2: "stablehlo.while"
+  // CHECK: "stablehlo.dot"
+  // CHECK: call @twice
+  // CHECK: call @twice
+  // CHECK: call @activate
+  // CHECK: zero.all_gather
+  %0:2 = "stablehlo.while"(%c0, %w) ({
+  ^bb0(%i: tensor<i32>, %x: tensor<8x8xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %x: tensor<8x8xf32>):
+    %1 = func.call @body(%x) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %2 = func.call @twice(%1) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %3 = func.call @twice(%2) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %4 = func.call @activate(%3) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %4) : (tensor<i32>, tensor<8x8xf32>) -> ()
+  }) : (tensor<i32>, tensor<8x8xf32>) -> (tensor<i32>, tensor<8x8xf32>)
+  %5 = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
+  %6 = "stablehlo.dot"(%5, %5) : (tensor<32x8xf32>, tensor<32x8xf32>) -> tensor<f32>
+  return %0#1, %6 : tensor<8x8xf32>, tensor<f32>
+}
+// CHECK-NOT: func private @body
+// CHECK-NOT: func private @inner
+func.func private @body(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %0:2 = "stablehlo.while"(%c0, %x) ({
+  ^bb0(%i: tensor<i32>, %y: tensor<8x8xf32>):
+    %more = "stablehlo.compare"(%i, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %y: tensor<8x8xf32>):
+    %1 = func.call @inner(%y) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%next, %1) : (tensor<i32>, tensor<8x8xf32>) -> ()
+  }) : (tensor<i32>, tensor<8x8xf32>) -> (tensor<i32>, tensor<8x8xf32>)
+  return %0#1 : tensor<8x8xf32>
+}
+func.func private @inner(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = "stablehlo.dot"(%x, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+// CHECK: func private @twice
+func.func private @twice(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = "stablehlo.dot"(%x, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+// CHECK: func private @activate
+func.func private @activate(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = "stablehlo.tanh"(%x) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// -----
+
 // Before Shardy, a shard_map was a function between two custom calls.
 
 module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.mesh = "node:2,gpu:4"} {

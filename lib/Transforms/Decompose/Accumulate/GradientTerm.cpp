@@ -108,7 +108,8 @@ static Operation *getWriteOf(OpResult result) {
   unsigned number = result.getResultNumber();
   std::optional<LayerWrite> write = getLayerWrite(loop, number);
   // Layers that are not written are zeros.
-  return write && write->isOnlyUse && isZeros(loop.getInit(number))
+  return write && write->isOnlyUse && isZeros(loop.getInit(number)) &&
+                 typeOf(result).getDimSize(0) > 0
              ? write->update
              : nullptr;
 }
