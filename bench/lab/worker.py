@@ -142,7 +142,7 @@ def on_device(trainer, sequences: int):
             key = jax.random.key(0)
             for number in numbers:
                 key = jax.random.fold_in(key, number)
-            return scale * jax.random.normal(key, shape, dtype)
+            return (scale * jax.random.normal(key, shape, jnp.float32)).astype(dtype)
         return jax.jit(draw, out_shardings=sharding)
 
     def weight(path, leaf):
@@ -153,26 +153,21 @@ def on_device(trainer, sequences: int):
                                else sum(entry.key.encode()))
                      for entry in path])
 
-    drawn = "master" if config.slices else "params"
+    # Slices of weights are drawn as the weights are, not taken from them.
+    drawn = ["params", "master"] if config.slices else ["params"]
+    rest = {name: leaf for name, leaf in abstract.items() if name not in drawn}
+    zeros = jax.jit(
+        lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), rest),
+        out_shardings=jax.tree.map(lambda leaf: leaf.sharding, rest))
 
-    def complete(weights):
-        state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                             abstract)
-        state["params"] = jax.tree.map(
-            lambda w, leaf: w.astype(leaf.dtype), weights, abstract["params"])
-        state[drawn] = weights
-        return state
+    def init():
+        return zeros() | {
+            name: jax.tree_util.tree_map_with_path(weight, abstract[name])
+            for name in drawn}
 
     def batch():
         return jax.random.randint(
             jax.random.key(1), tokens.shape, 0, config.vocab, tokens.dtype)
-
-    completed = jax.jit(complete, out_shardings=jax.tree.map(
-        lambda leaf: leaf.sharding, abstract))
-
-    def init():
-        return completed(
-            jax.tree_util.tree_map_with_path(weight, abstract[drawn]))
 
     return init, jax.jit(batch, out_shardings=tokens.sharding)
 
