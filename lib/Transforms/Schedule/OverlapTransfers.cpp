@@ -176,8 +176,16 @@ bool BlockTransfers::isComputed(Value value) const {
          !movedSources.contains(source) && !isConstant(value);
 }
 
-/// True if `value` is a slice or was sent by another device, or was that before
-/// its shape changed. What XLA can make of a transpose depends on layouts.
+/// True if `argument` is there after its block, or in the next iteration of a
+/// loop: XLA would copy it where it is tied.
+static bool isKept(BlockArgument argument) {
+  WhileView loop = WhileView::get(argument.getOwner()->getParentOp());
+  return !loop || loop.isInvariant(argument.getArgNumber());
+}
+
+/// True if `value` is a slice, was sent by another device or is kept by who
+/// passes it to the block, or was that before its shape changed. What XLA can
+/// make of a transpose depends on layouts.
 static bool isView(Value value) {
   while (Operation *op = value.getDefiningOp()) {
     if (isa<StartOp, WaitOp>(op))
@@ -193,7 +201,7 @@ static bool isView(Value value) {
       return false;
     value = op->getOperand(0);
   }
-  return false;
+  return isKept(cast<BlockArgument>(value));
 }
 
 bool BlockTransfers::isTieable(Value value) const {
