@@ -50,6 +50,16 @@ static LogicalResult verifySignature(func::FuncOp function,
     return function.emitError("expected the rank as the first argument of the "
                               "public function '")
            << function.getSymName() << "'; run convert-zero-to-runtime first";
+  bool hasNames = function->hasAttr(kNamesAttr);
+  if (hasNames && (type.getNumInputs() == 1 ||
+                   !isa<LLVM::LLVMPointerType>(type.getInput(1)))) {
+    InFlightDiagnostic error =
+        function.emitError("expected the table of names as the second argument "
+                           "of the public function '")
+        << function.getSymName() << "', but got ";
+    return type.getNumInputs() == 1 ? error << "none"
+                                    : error << type.getInput(1);
+  }
   for (Type input : type.getInputs().drop_front(getFirstBuffer(function))) {
     auto buffer = dyn_cast<MemRefType>(input);
     if (!buffer || !buffer.hasStaticShape() || !buffer.getLayout().isIdentity())
@@ -57,7 +67,6 @@ static LogicalResult verifySignature(func::FuncOp function,
                                 "arguments of the public function '")
              << function.getSymName() << "', but got " << input;
   }
-  bool hasNames = function->hasAttr(kNamesAttr);
   if (hasNames && failed(verifyNames(function, symbols)))
     return failure();
   for (Operation *user : users.getUsers(function)) {

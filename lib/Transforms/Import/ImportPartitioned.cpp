@@ -88,7 +88,7 @@ public:
     SplitBuckets buckets(module);
     std::optional<ModuleMesh> mesh = getFirstMesh(module);
     std::map<SmallVector<const void *>, Attribute> listed;
-    module.walk([&](Operation *op) {
+    module.walk<WalkOrder::PreOrder>([&](Operation *op) {
       if (mesh && getGuestCollective(op)) {
         // Most collectives have the same groups.
         auto [place, isNew] = listed.try_emplace(getReplicaGroupsKey(op));
@@ -104,6 +104,9 @@ public:
           op->getOperandTypes() == op->getResultTypes() && isSum(op) &&
           automatic.get(op).empty())
         allReduces.push_back(op);
+      // What is in the sum of two elements goes with that.
+      return getGuestCollective(op) ? WalkResult::skip()
+                                    : WalkResult::advance();
     });
     if (isFromPartitioner)
       mergeSums(allReduces);

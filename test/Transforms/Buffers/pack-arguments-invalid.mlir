@@ -49,3 +49,17 @@ func.func @f(%rank: !llvm.ptr, %names: !llvm.ptr, %x: memref<4xf32>) attributes 
 }
 // expected-error@below {{expected the attribute 'zpp.names' to be a global of address space 0, but got none}}
 zero.instance @g of @f from [loc("a")] to [loc("b")]
+
+// -----
+
+// expected-error@below {{expected the table of names as the second argument of the public function 'f', but got 'memref<4xf32>'}}
+func.func @f(%rank: !llvm.ptr, %x: memref<4xf32>) attributes {zpp.names = @names} {
+  return
+}
+
+// -----
+
+// expected-error@below {{expected the table of names as the second argument of the public function 'f', but got none}}
+func.func @f(%rank: !llvm.ptr) attributes {zpp.names = @names} {
+  return
+}

@@ -1181,3 +1181,41 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     return %part : tensor<0x4xf32>
   }
 }
+
+// -----
+
+// Two sums become one, and what is in the sum of two elements goes with it.
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+  // CHECK-LABEL: func @in_a_sum
+  // CHECK: "stablehlo.reduce_scatter"
+  // CHECK-NOT: "stablehlo.all_reduce"
+  // CHECK: return
+  func.func @in_a_sum(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>) -> tensor<2x4xf32> {
+    // expected-remark @below {{two sums over the same devices that are added become one}}
+    // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
+    %0 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = "stablehlo.all_reduce"(%y) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %unread = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+      ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+        %inner = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%inner) : (tensor<f32>) -> ()
+      }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+      %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+    }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %2 = "stablehlo.add"(%0, %1) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %offsets = "stablehlo.constant"() <{value = dense<[0, 2, 4, 6]> : tensor<4xi32>}> : () -> tensor<4xi32>
+    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
+    %3 = "stablehlo.dynamic_slice"(%offsets, %id) <{slice_sizes = array<i64: 1>}> : (tensor<4xi32>, tensor<ui32>) -> tensor<1xi32>
+    %offset = "stablehlo.reshape"(%3) : (tensor<1xi32>) -> tensor<i32>
+    %part = "stablehlo.dynamic_slice"(%2, %offset, %zero) <{slice_sizes = array<i64: 2, 4>}> : (tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<2x4xf32>
+    return %part : tensor<2x4xf32>
+  }
+}
