@@ -48,8 +48,12 @@ static bool passesOn(Operation *op) {
 /// has ended: little compute is left that could hide what is sent of it.
 static bool comesLate(Value value) {
   Operation *op = value.getDefiningOp();
-  while (op && movesData(op) && !isJoin(op))
-    op = op->getOperand(0).getDefiningOp();
+  while (op) {
+    std::optional<unsigned> scaled = getScaledOperand(op);
+    if (!scaled && (!movesData(op) || isJoin(op)))
+      break;
+    op = op->getOperand(scaled.value_or(0)).getDefiningOp();
+  }
   return op && (isWhile(op) || getGuestCollective(op));
 }
 

@@ -25,6 +25,13 @@ int64_t StackOfLayers::getNumLayers() const {
   return cast<RankedTensorType>(loop.getResult(number).getType()).getDimSize(0);
 }
 
+/// True if `op` multiplies by no number, or by one that is known before `loop`.
+static bool canScaleIn(Operation *loop, Operation *op) {
+  std::optional<unsigned> scaled = getScaledOperand(op);
+  return !scaled || op->getNumOperands() == 1 ||
+         isKnownBefore(op->getOperand(1 - *scaled), loop);
+}
+
 std::optional<StackOfLayers>
 zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
   StackOfLayers stack;
@@ -48,7 +55,9 @@ zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
       value.getType() != stack.loop.getCarried(stack.number).getType() ||
       counted->trips < 1 || stack.getNumLayers() != counted->trips ||
       !isIndexBelow(write->index, counted->trips, *counted, provenances) ||
-      !isIndexOfIteration(write->index, *counted, provenances))
+      !isIndexOfIteration(write->index, *counted, provenances) ||
+      !llvm::all_of(
+          stack.steps, [&](Operation *step) { return canScaleIn(op, step); }))
     return std::nullopt;
   stack.write = *write;
   return stack;
@@ -119,11 +128,8 @@ std::optional<SumOfStacks> SumOfStacks::find(ReduceScatterOp hop) {
 bool SumOfStacks::canSendInLoop(int64_t layers, Operation *loop) const {
   ShardType from, to;
   for (Operation *op : ops) {
-    if (!getLayerType(op->getResult(0).getType(), layers))
-      return false;
-    std::optional<unsigned> scaled = getScaledOperand(op);
-    if (scaled && op->getNumOperands() == 2 &&
-        !isKnownBefore(op->getOperand(1 - *scaled), loop))
+    if (!getLayerType(op->getResult(0).getType(), layers) ||
+        !canScaleIn(loop, op))
       return false;
     if (isa<FromLocalOp>(op))
       from = cast<ShardType>(op->getResult(0).getType());

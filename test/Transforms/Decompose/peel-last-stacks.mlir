@@ -135,6 +135,62 @@ func.func @whole(%x: tensor<1x32xf32>) -> tensor<2x32xf32> {
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
+// A product with a constant between the scan and the sum.
+// CHECK-LABEL: func @scaled
+// CHECK: %[[SUMS:.*]]:3 = "stablehlo.while"
+// CHECK: "stablehlo.while"
+// CHECK: "stablehlo.while"
+// CHECK: %[[LAYER:.*]] = "stablehlo.tanh"
+// CHECK-NEXT: %[[SCALED:.*]] = "stablehlo.multiply"(%[[LAYER]], %{{.*}}) : (tensor<1x32xf32>, tensor<1x32xf32>)
+// CHECK-NEXT: "stablehlo.add"(%{{.*}}, %[[SCALED]])
+// CHECK: zero.reduce_scatter sum
+// CHECK-NOT: stablehlo.multiply
+// CHECK: return
+func.func @scaled(%x: tensor<1x32xf32>) -> tensor<2x4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x32xf32>}> : () -> tensor<2x32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<2x32xf32>, %g: tensor<1x32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<2x32xf32>, %g: tensor<1x32xf32>):
+    %1:3 = "stablehlo.while"(%c0, %g, %zeros) ({
+    ^bb0(%k: tensor<i32>, %h: tensor<1x32xf32>, %stack: tensor<2x32xf32>):
+      %again = "stablehlo.compare"(%k, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%again) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%k: tensor<i32>, %h: tensor<1x32xf32>, %stack: tensor<2x32xf32>):
+      %at = "stablehlo.subtract"(%c1, %k) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %y = "stablehlo.tanh"(%h) : (tensor<1x32xf32>) -> tensor<1x32xf32>
+      %z = "stablehlo.cosine"(%h) : (tensor<1x32xf32>) -> tensor<1x32xf32>
+      %w = "stablehlo.dynamic_update_slice"(%stack, %y, %at, %c0) : (tensor<2x32xf32>, tensor<1x32xf32>, tensor<i32>, tensor<i32>) -> tensor<2x32xf32>
+      %l = "stablehlo.add"(%k, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%l, %z, %w) : (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>) -> ()
+    }) : (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>) -> (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>)
+    %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<2x32xf32>}> : () -> tensor<2x32xf32>
+    %scaled = "stablehlo.multiply"(%1#2, %half) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+    %next = "stablehlo.add"(%s, %scaled) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>) -> ()
+  }) : (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>) -> (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>)
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<f32>}> : () -> tensor<f32>
+  %all = "stablehlo.broadcast_in_dim"(%three) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x32xf32>
+  %mean = "stablehlo.divide"(%0#1, %all) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  %a = zero.from_local %mean : tensor<2x32xf32> to <2x32xf32, dim 1 = (2, 4) on #mesh>
+  %b = zero.reduce_scatter sum %a along ["gpu"] : <2x32xf32, dim 1 = (2, 4) on #mesh> to <2x32xf32, dim 1 = (2, "gpu") on #mesh>
+  %c = zero.reduce_scatter sum %b along ["node"] : <2x32xf32, dim 1 = (2, "gpu") on #mesh> to <2x32xf32, dim 1 = ("node", "gpu") on #mesh>
+  %d = zero.to_local %c : <2x32xf32, dim 1 = ("node", "gpu") on #mesh> to tensor<2x4xf32>
+  return %d : tensor<2x4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
 // A device updates whole layers, so the sum of one layer goes to one node.
 // CHECK-LABEL: func @split_layers
 // CHECK-COUNT-2: "stablehlo.while"
@@ -222,6 +278,59 @@ func.func @late_number(%x: tensor<1x32xf32>) -> tensor<2x4xf32> {
   }) : (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>) -> (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>)
   %steps = "stablehlo.convert"(%0#0) : (tensor<i32>) -> tensor<f32>
   %all = "stablehlo.broadcast_in_dim"(%steps) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x32xf32>
+  %mean = "stablehlo.divide"(%0#1, %all) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  %a = zero.from_local %mean : tensor<2x32xf32> to <2x32xf32, dim 1 = (2, 4) on #mesh>
+  %b = zero.reduce_scatter sum %a along ["gpu"] : <2x32xf32, dim 1 = (2, 4) on #mesh> to <2x32xf32, dim 1 = (2, "gpu") on #mesh>
+  %c = zero.reduce_scatter sum %b along ["node"] : <2x32xf32, dim 1 = (2, "gpu") on #mesh> to <2x32xf32, dim 1 = ("node", "gpu") on #mesh>
+  %d = zero.to_local %c : <2x32xf32, dim 1 = ("node", "gpu") on #mesh> to tensor<2x4xf32>
+  return %d : tensor<2x4xf32>
+}
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+
+// What a stack is multiplied by follows from the scan.
+// CHECK-LABEL: func @late_scale
+// CHECK-COUNT-2: "stablehlo.while"
+// CHECK-NOT: "stablehlo.while"
+// CHECK: }) :
+// CHECK: zero.reduce_scatter
+// CHECK: return
+func.func @late_scale(%x: tensor<1x32xf32>) -> tensor<2x4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x32xf32>}> : () -> tensor<2x32xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<2x32xf32>, %g: tensor<1x32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<2x32xf32>, %g: tensor<1x32xf32>):
+    %1:3 = "stablehlo.while"(%c0, %g, %zeros) ({
+    ^bb0(%k: tensor<i32>, %h: tensor<1x32xf32>, %stack: tensor<2x32xf32>):
+      %again = "stablehlo.compare"(%k, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%again) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%k: tensor<i32>, %h: tensor<1x32xf32>, %stack: tensor<2x32xf32>):
+      %at = "stablehlo.subtract"(%c1, %k) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %y = "stablehlo.tanh"(%h) : (tensor<1x32xf32>) -> tensor<1x32xf32>
+      %z = "stablehlo.cosine"(%h) : (tensor<1x32xf32>) -> tensor<1x32xf32>
+      %w = "stablehlo.dynamic_update_slice"(%stack, %y, %at, %c0) : (tensor<2x32xf32>, tensor<1x32xf32>, tensor<i32>, tensor<i32>) -> tensor<2x32xf32>
+      %l = "stablehlo.add"(%k, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%l, %z, %w) : (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>) -> ()
+    }) : (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>) -> (tensor<i32>, tensor<1x32xf32>, tensor<2x32xf32>)
+    %number = "stablehlo.convert"(%1#0) : (tensor<i32>) -> tensor<f32>
+    %numbers = "stablehlo.broadcast_in_dim"(%number) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x32xf32>
+    %scaled = "stablehlo.multiply"(%1#2, %numbers) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+    %next = "stablehlo.add"(%s, %scaled) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>) -> ()
+  }) : (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>) -> (tensor<i32>, tensor<2x32xf32>, tensor<1x32xf32>)
+  %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<f32>}> : () -> tensor<f32>
+  %all = "stablehlo.broadcast_in_dim"(%three) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x32xf32>
   %mean = "stablehlo.divide"(%0#1, %all) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
   %a = zero.from_local %mean : tensor<2x32xf32> to <2x32xf32, dim 1 = (2, 4) on #mesh>
   %b = zero.reduce_scatter sum %a along ["gpu"] : <2x32xf32, dim 1 = (2, 4) on #mesh> to <2x32xf32, dim 1 = (2, "gpu") on #mesh>
