@@ -51,9 +51,8 @@ zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
   stack.loop = counted->loop;
   stack.number = cast<OpResult>(value).getResultNumber();
   std::optional<LayerWrite> write = getLayerWrite(stack.loop, stack.number);
-  if (!write || !write->isOnlyUse ||
-      value.getType() != stack.loop.getCarried(stack.number).getType() ||
-      counted->trips < 1 || stack.getNumLayers() != counted->trips ||
+  if (!write || !write->isOnlyUse || counted->trips < 1 ||
+      stack.getNumLayers() != counted->trips ||
       !isIndexBelow(write->index, counted->trips, *counted, provenances) ||
       !isIndexOfIteration(write->index, *counted, provenances) ||
       !llvm::all_of(

@@ -28,7 +28,9 @@ std::optional<LayerWrite> zpp::getLayerWrite(WhileView loop, unsigned index) {
       !loop.getConditionArgument(index).use_empty())
     return std::nullopt;
   Value at = getWrittenLayer(update);
-  if (!at || update->getOperand(0) != stack)
+  if (!at || update->getOperand(0) != stack ||
+      !llvm::all_equal({stack.getType(), update->getResult(0).getType(),
+                        loop.getResult(index).getType()}))
     return std::nullopt;
   return LayerWrite{update, update->getOperand(1), at,
                     stack.hasOneUse() && update->getResult(0).hasOneUse()};
@@ -40,7 +42,7 @@ zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
   WhileView loop = counted.loop;
   Type type = loop.getCarried(index).getType();
   std::optional<LayerWrite> write = getLayerWrite(loop, index);
-  if (!write || !write->isOnlyUse || loop.getResult(index).getType() != type ||
+  if (!write || !write->isOnlyUse ||
       cast<ShapedType>(type).getDimSize(0) != counted.trips ||
       !isNumberOfIteration(write->index, counted, provenances))
     return std::nullopt;

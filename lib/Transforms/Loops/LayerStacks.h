@@ -53,7 +53,7 @@ struct LayerWrite {
 };
 
 /// The write that carried value `index` of `loop` gets; nullopt if it gets
-/// something else, or if the condition reads it.
+/// something else, or changes its type, or if the condition reads it.
 std::optional<LayerWrite> getLayerWrite(WhileView loop, unsigned index);
 
 /// A stack of as many layers as `loop` has iterations, of which each writes

@@ -559,3 +559,55 @@ func.func @no_layers(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<0x4xf32> 
   %r = "stablehlo.add"(%0#1, %1#1) : (tensor<0x4xf32>, tensor<0x4xf32>) -> tensor<0x4xf32>
   return %r : tensor<0x4xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!whole = !zero.shard<32xf32, dim 0 = (2, 4) on #mesh>
+!partial = !zero.shard<32xf32, dim 0 = (2, "gpu") on #mesh>
+!own = !zero.shard<32xf32, dim 0 = ("node", "gpu") on #mesh>
+
+// A loop that leaves another type than it carries, which nothing has verified.
+// CHECK-LABEL: func @other_type
+// CHECK-COUNT-2: "stablehlo.while"
+// CHECK: }) :
+// CHECK-NOT: along ["node"]
+func.func @other_type(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<3x4xf32> {
+  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x4xf32>}> : () -> tensor<3x4xf32>
+  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %i, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>)
+  %1:3 = "stablehlo.while"(%c0, %zeros, %y) ({
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %s: tensor<3x4xf32>, %g: tensor<32xf32>):
+    %ap = zero.from_local %g : tensor<32xf32> to !whole
+    %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
+    %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
+    %p = zero.to_local %cp : !own to tensor<4xf32>
+    %row = "stablehlo.reshape"(%p) : (tensor<4xf32>) -> tensor<1x4xf32>
+    %next = "stablehlo.dynamic_update_slice"(%s, %row, %i, %c0) : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<6x4xf32>, tensor<32xf32>)
+  %h = "stablehlo.negate"(%1#1) : (tensor<6x4xf32>) -> tensor<3x4xf32>
+  %r = "stablehlo.add"(%0#1, %h) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+  return %r : tensor<3x4xf32>
+}

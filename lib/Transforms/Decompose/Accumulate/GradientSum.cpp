@@ -103,7 +103,9 @@ bool zpp::zero::isKnownBefore(Value value, Operation *op) {
   Operation *source = value.getDefiningOp();
   if (source && isNamed(source, guest::kBroadcastInDim))
     source = source->getOperand(0).getDefiningOp();
-  return !source || isNamed(source, guest::kConstant) ||
+  return !source ||
+         (isNamed(source, guest::kConstant) &&
+          source->getAttrOfType<DenseElementsAttr>("value")) ||
          (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
 }
 
