@@ -96,7 +96,8 @@ def main():
         sizes = [size / 2**30 for size in (memory.argument_size_in_bytes,
                                            memory.temp_size_in_bytes)]
         first = first or sum(sizes)
-        report = predict(step.text(), {name: (zpp.Options(mesh=exported.tiers), None)},
+        options = zpp.Options(mesh=exported.tiers)
+        report = predict(step.complete_text, {name: (options, None)},
                          "h200", 1.0)[name]
         predicted = report["time"]["peak_bytes"] / 2**30
         table.row([name, *(f"{size:.2f} GiB" for size in (*sizes, sum(sizes))),
