@@ -48,17 +48,21 @@ MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
     "state": {}, "state-scan": {"scan": True, "layers": 17},
     "micro-batches": {"accumulate": 4}, "state-micro-batches": {"accumulate": 4},
-    "replicated-micro-batches": {"accumulate": 4, "replicated": ("node",)}}
+    "replicated-micro-batches": {"accumulate": 4, "replicated": ("node",)},
+    "replicated-micro-batches-scan": {
+        "accumulate": 4, "replicated": ("node",), "scan": True}}
 #: Other options than ALL_ON: differences to what is kept from step to step; and
 #: weights and gradients that cross the slow links once for all micro-batches. On these
 #: links the first and the last of them stand outside of the loop.
 _STATE: dict[str, Any] = {"weights": "i4:delta", "tuning": {"rotate": 32}}
 _SLOW: dict[str, Any] = {"links": "node=0.1gbit,gpu=1gbit"}
 _ONCE: dict[str, Any] = {"secondary": 1, "accumulate": "gpu"} | _SLOW
+_REPLICATED: dict[str, Any] = {"secondary": "none"} | _SLOW
 OPTIONS: dict[str, dict[str, Any]] = {
     "state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
     "state-micro-batches": _STATE | _ONCE,
-    "replicated-micro-batches": {"secondary": "none"} | _SLOW}
+    "replicated-micro-batches": _REPLICATED,
+    "replicated-micro-batches-scan": _REPLICATED}
 LONG = "layers"
 SHORT_STEPS = 8
 #: Steps of a training before a process of it is lost.

@@ -207,7 +207,9 @@ FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 6},
          "micro-batches, scan": {"accumulate": 4, "layers": 6, "scan": True},
          # Sums between nodes follow scatters within them.
          "micro-batches, replicated": {"accumulate": 4, "layers": 6,
-                                       "replicated": ["node"]}}
+                                       "replicated": ["node"]},
+         "micro-batches, replicated, scan": {"accumulate": 4, "layers": 6, "scan": True,
+                                             "replicated": ["node"]}}
 #: Options of forms with micro-batches, beside the others. On these links the first and
 #: the last micro-batch stand outside of the loop.
 ONCE = {"gradients": "i8:i4", "accumulate": "gpu", "links": "node=0.1gbit,gpu=1gbit"}
