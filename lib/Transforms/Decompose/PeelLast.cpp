@@ -89,9 +89,7 @@ static OuterHops findHopsOf(Value value) {
 /// `added`, could send each layer.
 static bool canSendLayers(WhileView loop, unsigned number, Value added,
                           Operation *hop, ProvenanceAnalysis &provenances) {
-  auto scatter = dyn_cast<ReduceScatterOp>(hop);
-  std::optional<SumOfStacks> sum =
-      scatter ? SumOfStacks::find(scatter) : std::nullopt;
+  std::optional<SumOfStacks> sum = SumOfStacks::find(hop);
   if (!sum || sum->getSum() != loop.getResult(number))
     return false;
   std::optional<StackOfLayers> stack = findStack(added, provenances);
@@ -99,19 +97,10 @@ static bool canSendLayers(WhileView loop, unsigned number, Value added,
          sum->canSendInLoop(stack->getNumLayers(), loop.getOperation());
 }
 
-/// True if `value` is an argument, or defined before `op` in its block.
-static bool isDefinedBefore(Value value, Operation *op) {
-  Operation *source = value.getDefiningOp();
-  return !source ||
-         (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
-}
-
 /// Has the loop whose stack is the last one of the sum that `hop` sends send
 /// each layer, and returns its hops; null if there is no such loop.
 static Operation *sendLayers(Operation *hop) {
-  auto scatter = dyn_cast<ReduceScatterOp>(hop);
-  std::optional<SumOfStacks> sum =
-      scatter ? SumOfStacks::find(scatter) : std::nullopt;
+  std::optional<SumOfStacks> sum = SumOfStacks::find(hop);
   Operation *add = sum ? sum->getSum().getDefiningOp() : nullptr;
   if (!isAddition(add) || add->getBlock() != hop->getBlock())
     return nullptr;

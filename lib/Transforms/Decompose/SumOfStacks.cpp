@@ -25,13 +25,6 @@ int64_t StackOfLayers::getNumLayers() const {
   return cast<RankedTensorType>(loop.getResult(number).getType()).getDimSize(0);
 }
 
-/// True if `op` multiplies by no number, or by one that is known before `loop`.
-static bool canScaleIn(Operation *loop, Operation *op) {
-  std::optional<unsigned> scaled = getScaledOperand(op);
-  return !scaled || op->getNumOperands() == 1 ||
-         isKnownBefore(op->getOperand(1 - *scaled), loop);
-}
-
 std::optional<StackOfLayers>
 zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
   StackOfLayers stack;
@@ -85,14 +78,16 @@ static Type getLayerType(Type type, int64_t layers) {
                         shard.getFactors(), shard.getMesh(), shard.getQuant());
 }
 
-std::optional<SumOfStacks> SumOfStacks::find(ReduceScatterOp hop) {
+std::optional<SumOfStacks> SumOfStacks::find(Operation *hop) {
+  if (!isa<ReduceScatterOp>(hop))
+    return std::nullopt;
   Block *block = hop->getBlock();
   auto isElementwise = [](Operation *op) {
     return getScaledOperand(op) || isNamed(op, guest::kConvert) ||
            isNamed(op, guest::kReshape);
   };
   SumOfStacks found;
-  Value value = hop.getOperand();
+  Value value = hop->getOperand(0);
   while (value.hasOneUse()) {
     Operation *op = value.getDefiningOp();
     if (!op || op->getBlock() != block ||
@@ -180,16 +175,11 @@ Operation *SumOfStacks::sendInLoop(const StackOfLayers &stack,
   if (left.getType() == loop.getResult(number).getType()) {
     write.update->setOperand(1, value);
   } else {
-    OpBuilder front(loop.getOperation());
-    Value zeros =
-        createZeros(front, loc, cast<RankedTensorType>(left.getType()));
-    loop = extendLoop(loop.getOperation(), zeros);
-    number = loop.getNumCarried() - 1;
     ArrayRef<int64_t> shape =
         cast<RankedTensorType>(value.getType()).getShape();
     value = createReshape(builder, loc, value, shape.drop_front());
-    loop.addNext(createLayerUpdate(builder, loc, loop.getCarried(number), value,
-                                   write.index));
+    loop = writeNewStack(builder, loc, loop, value, layers, write.index);
+    number = loop.getNumCarried() - 1;
     write.update->getResult(0).replaceAllUsesWith(write.update->getOperand(0));
     write.update->erase();
   }

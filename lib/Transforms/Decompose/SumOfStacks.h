@@ -41,8 +41,9 @@ std::optional<StackOfLayers> findStack(mlir::Value value,
 /// and products with numbers around them.
 class SumOfStacks {
 public:
-  /// Finds it around `hop`, the first one; nullopt if other ops are in between.
-  static std::optional<SumOfStacks> find(ReduceScatterOp hop);
+  /// Finds it around `hop`, the first one; nullopt if that is no scatter, or if
+  /// other ops are in between.
+  static std::optional<SumOfStacks> find(mlir::Operation *hop);
 
   /// The sum that is sent.
   mlir::Value getSum() const { return sum; }

@@ -77,6 +77,21 @@ static bool isPartOfModel(func::FuncOp function) {
   });
 }
 
+/// How often each symbol is referenced.
+using UseCounts = llvm::DenseMap<StringAttr, int64_t>;
+
+/// nullopt if that is not known.
+static std::optional<UseCounts> countUses(ModuleOp module) {
+  std::optional<SymbolTable::UseRange> uses =
+      SymbolTable::getSymbolUses(&module.getBodyRegion());
+  if (!uses)
+    return std::nullopt;
+  UseCounts counts;
+  for (const SymbolTable::SymbolUse &use : *uses)
+    ++counts[use.getSymbolRef().getRootReference()];
+  return counts;
+}
+
 namespace {
 class StepInliner {
 public:
@@ -113,7 +128,7 @@ private:
       // They would count as callers of what they call.
       eraseUncalled();
       calls.clear();
-      std::optional<UseCounts> counts = countUses();
+      std::optional<UseCounts> counts = countUses(module);
       for (auto function : module.getOps<func::FuncOp>()) {
         if (!withCollectives.contains(function))
           continue;
@@ -124,28 +139,14 @@ private:
             auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
             if (callee && callee.isPrivate() && canInline(callee) &&
                 (isIndexing(callee) ||
-                 (counts && callee != function && isPartOfModel(callee) &&
-                  counts->lookup(callee.getSymNameAttr()) == 1)))
+                 (counts && callee != function &&
+                  counts->lookup(callee.getSymNameAttr()) == 1 &&
+                  isPartOfModel(callee))))
               calls.push_back(call);
           }
         });
       }
     } while (!calls.empty());
-  }
-
-  /// How often each symbol is referenced.
-  using UseCounts = llvm::DenseMap<StringAttr, int64_t>;
-
-  /// nullopt if that is not known.
-  std::optional<UseCounts> countUses() {
-    std::optional<SymbolTable::UseRange> uses =
-        SymbolTable::getSymbolUses(&module.getBodyRegion());
-    if (!uses)
-      return std::nullopt;
-    UseCounts counts;
-    for (const SymbolTable::SymbolUse &use : *uses)
-      ++counts[use.getSymbolRef().getRootReference()];
-    return counts;
   }
 
   /// Inlines the calls that compute the operands of `gathers`. Returns false if
@@ -260,7 +261,7 @@ private:
   void eraseUncalled() {
     if (inlined.empty())
       return;
-    std::optional<UseCounts> counts = countUses();
+    std::optional<UseCounts> counts = countUses(module);
     if (!counts)
       return;
     auto isUncalled = [&](func::FuncOp function) {
@@ -301,33 +302,24 @@ LogicalResult zpp::inlineStep(ModuleOp module) {
   return StepInliner(module).run();
 }
 
-/// True if a loop in `function` calls a part of the model.
-static bool callsInLoops(func::FuncOp function,
-                         SymbolTableCollection &symbols) {
-  return containsOp(function, [&](Operation *op) {
-    auto call = dyn_cast<func::CallOp>(op);
-    if (!call || !isWhile(call->getParentOp()))
-      return false;
-    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    return callee && isPartOfModel(callee);
-  });
-}
-
 bool zpp::needsInlining(ModuleOp module) {
   ProvenanceAnalysis provenances;
   SymbolTableCollection symbols;
-  for (auto function : module.getOps<func::FuncOp>()) {
-    bool isPrivate = function.isPrivate();
-    if (containsOp(function,
-                   [&](Operation *op) {
-                     return isPrivate
-                                ? isCollective(op)
-                                : isGather(op) &&
-                                      !getSourceCalls(op, provenances).empty();
-                   }) ||
-        callsInLoops(function, symbols))
-      return true;
-  }
-  return false;
+  // What inlining is for: collectives of functions, and sums of loops.
+  auto isWanted = [&](Operation *op, bool isPrivate) {
+    if (auto call = dyn_cast<func::CallOp>(op);
+        call && isWhile(op->getParentOp())) {
+      auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
+          call, call.getCalleeAttr());
+      return callee && isPartOfModel(callee);
+    }
+    return isPrivate ? isCollective(op)
+                     : isGather(op) && !getSourceCalls(op, provenances).empty();
+  };
+  return llvm::any_of(module.getOps<func::FuncOp>(),
+                      [&](func::FuncOp function) {
+                        return containsOp(function, [&](Operation *op) {
+                          return isWanted(op, function.isPrivate());
+                        });
+                      });
 }

@@ -19,7 +19,7 @@ namespace zpp {
 /// changes nothing.
 mlir::LogicalResult inlineStep(mlir::ModuleOp module);
 
-/// True if inlineStep would do something.
+/// True if inlineStep may do something that changes what a report counts.
 bool needsInlining(mlir::ModuleOp module);
 
 } // namespace zpp

@@ -36,6 +36,19 @@ std::optional<LayerWrite> zpp::getLayerWrite(WhileView loop, unsigned index) {
                     stack.hasOneUse() && update->getResult(0).hasOneUse()};
 }
 
+WhileView zpp::writeNewStack(OpBuilder &builder, Location loc, WhileView loop,
+                             Value layer, int64_t layers, Value index) {
+  auto type = cast<RankedTensorType>(layer.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape.insert(shape.begin(), layers);
+  OpBuilder front(loop.getOperation());
+  Value zeros = createZeros(front, loc, type.clone(shape));
+  WhileView extended = extendLoop(loop.getOperation(), zeros);
+  Value stack = extended.getCarried(extended.getNumCarried() - 1);
+  extended.addNext(createLayerUpdate(builder, loc, stack, layer, index));
+  return extended;
+}
+
 std::optional<WrittenStack>
 zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
                      ProvenanceAnalysis &provenances) {

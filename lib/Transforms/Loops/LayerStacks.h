@@ -56,6 +56,13 @@ struct LayerWrite {
 /// something else, or changes its type, or if the condition reads it.
 std::optional<LayerWrite> getLayerWrite(WhileView loop, unsigned index);
 
+/// Has `loop` carry one more stack of so many `layers`, zeros before it, to
+/// which each iteration writes `layer` at `index`, at the insertion point in
+/// its body. Returns the loop that replaces it.
+WhileView writeNewStack(mlir::OpBuilder &builder, mlir::Location loc,
+                        WhileView loop, mlir::Value layer, int64_t layers,
+                        mlir::Value index);
+
 /// A stack of as many layers as `loop` has iterations, of which each writes
 /// one.
 struct WrittenStack {

@@ -7,6 +7,7 @@
 
 #include "Decompose/Accumulate/Accumulator.h"
 
+#include "Loops/LayerStacks.h"
 #include "Loops/Peeling.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
@@ -69,17 +70,12 @@ Value Accumulator::getPartial(const GradientTerm &term) {
     if (!index)
       continue;
     WhileView loop(step->getParentOp());
-    at.setInsertionPoint(loop.getOperation());
-    SmallVector<int64_t> shape(typeOf(partial).getShape());
-    shape.insert(shape.begin(), typeOf(step->getResult(0)).getDimSize(0));
-    Value zeros = createZeros(at, step->getLoc(), typeOf(partial).clone(shape));
-    WhileView extended = extendLoop(loop.getOperation(), zeros);
-    unsigned number = extended.getNumCarried() - 1;
-    at.setInsertionPoint(extended.getYield());
-    extended.addNext(createLayerUpdate(
-        at, step->getLoc(), extended.getCarried(number), partial, index));
+    at.setInsertionPoint(loop.getYield());
+    WhileView extended =
+        writeNewStack(at, step->getLoc(), loop, partial,
+                      typeOf(step->getResult(0)).getDimSize(0), index);
     at.setInsertionPointAfter(extended.getOperation());
-    partial = hold(at, extended.getResult(number));
+    partial = hold(at, extended.getResult(extended.getNumCarried() - 1));
   }
   llvm::append_range(obsolete, term.steps);
   discard(term.hops);

@@ -99,14 +99,28 @@ static Operation *getOnlyWrite(const GradientTerm &term, Block &block) {
              : nullptr;
 }
 
-bool zpp::zero::isKnownBefore(Value value, Operation *op) {
+bool zpp::zero::isDefinedBefore(Value value, Operation *op) {
   Operation *source = value.getDefiningOp();
-  if (source && isNamed(source, guest::kBroadcastInDim))
-    source = source->getOperand(0).getDefiningOp();
   return !source ||
-         (isNamed(source, guest::kConstant) &&
-          source->getAttrOfType<DenseElementsAttr>("value")) ||
          (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
+}
+
+/// True if `value` is a constant, possibly broadcast, or known before `op`.
+static bool isKnownBefore(Value value, Operation *op) {
+  Operation *source = value.getDefiningOp();
+  if (source && isNamed(source, guest::kBroadcastInDim)) {
+    value = source->getOperand(0);
+    source = value.getDefiningOp();
+  }
+  return (source && isNamed(source, guest::kConstant) &&
+          source->getAttrOfType<DenseElementsAttr>("value")) ||
+         isDefinedBefore(value, op);
+}
+
+bool zpp::zero::canScaleIn(Operation *loop, Operation *step) {
+  std::optional<unsigned> scaled = getScaledOperand(step);
+  return !scaled || step->getNumOperands() == 1 ||
+         isKnownBefore(step->getOperand(1 - *scaled), loop);
 }
 
 bool zpp::zero::canSendInLoop(ArrayRef<GradientTerm> terms, Block &block) {
@@ -130,9 +144,7 @@ bool zpp::zero::canSendInLoop(ArrayRef<GradientTerm> terms, Block &block) {
   for (Operation *step : ArrayRef(last.steps)
                              .drop_front(llvm::find(last.steps, write) -
                                          last.steps.begin() + 1)) {
-    std::optional<unsigned> scaled = getScaledOperand(step);
-    if (scaled && step->getNumOperands() == 2 &&
-        !isKnownBefore(step->getOperand(1 - *scaled), loop))
+    if (!canScaleIn(loop, step))
       return false;
     // The hops would leave what they add up in f32.
     if (isNamed(step, guest::kConvert))

@@ -43,8 +43,12 @@ mlir::Operation *findCarriedAddition(WhileView loop, unsigned number);
 std::optional<GradientSum> findCarriedSum(TermFinder &finder, WhileView loop,
                                           unsigned number);
 
-/// True if `value` is a constant, possibly broadcast, or known before `op`.
-bool isKnownBefore(mlir::Value value, mlir::Operation *op);
+/// True if `value` is an argument, or defined before `op` in its block.
+bool isDefinedBefore(mlir::Value value, mlir::Operation *op);
+
+/// True if `step` multiplies by no number, or by one that is a constant or
+/// known before `loop`.
+bool canScaleIn(mlir::Operation *loop, mlir::Operation *step);
 
 /// True if the last of `terms`, which `block` adds up, is the stack of a loop
 /// before which all others are known: each iteration can send a layer of the
