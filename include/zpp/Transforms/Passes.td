@@ -2454,15 +2454,18 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       first. Casts, shape changes and arithmetic of weights move with them. A
       second gather of a weight reads its operand from before the barrier that
       kept the two apart, since ties do this from now on. If the operand is
-      cast, the cast is repeated after a barrier of its own.
+      cast, the cast is repeated after a barrier of its own. Where several layers
+      of a stack are read, each is read after a barrier of its own, through which
+      the tied value passes: XLA would read all of them at once.
     - A scatter of gradients starts once its gradient is available, and is
       waited for where its result is needed. Arithmetic that nothing else reads,
       such as a scale, moves with it. It is waited for earlier only if
       `prefetch-bytes` are in flight and another scatter is to start.
 
     With `prefetch-bytes=-1` each block has what one layer needs, and at least
-    256 MiB: the bytes after which the sizes of its transfers repeat, all of a
-    loop's body if they do not, or the largest transfer if that is more.
+    256 MiB: the bytes of the largest one of its layers, which are the transfers
+    after which their sizes repeat; all of a loop's body if they do not; or the
+    largest transfer if that is more.
 
     XLA respects no other order than that of data, so values of the compute are
     tied through starts and waits:

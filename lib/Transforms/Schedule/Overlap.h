@@ -197,7 +197,7 @@ private:
                               mlir::Operation *wait, mlir::Operation *previous);
   void moveReaders(mlir::Value value, mlir::Operation *op);
   void note(mlir::Value value);
-  void castAgain(zero::StartOp start, const Transfer &transfer);
+  void readLate(zero::StartOp start, const Transfer &transfer);
 
   BlockTransfers &transfers;
   OpOrder order;

@@ -8,10 +8,12 @@
 #include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -269,36 +271,47 @@ private:
 // Layers
 //===----------------------------------------------------------------------===//
 
-/// A layer has at most so many transfers.
-static constexpr size_t kLongestPeriod = 64;
-
-/// The part of the bytes of `sizes` that is the same `period` transfers later.
-static double getRepeated(const std::vector<int64_t> &sizes, size_t period) {
-  double repeated = 0, all = 0;
-  for (size_t i = 0; i + period < sizes.size(); ++i) {
-    all += static_cast<double>(sizes[i]);
-    if (sizes[i] == sizes[i + period])
-      repeated += static_cast<double>(sizes[i]);
+/// The places in `sizes` of each run of layers of `period` transfers: two or
+/// more that are alike.
+static std::vector<std::pair<size_t, size_t>>
+findRuns(llvm::ArrayRef<int64_t> sizes, size_t period) {
+  std::vector<std::pair<size_t, size_t>> runs;
+  size_t begin = 0;
+  for (size_t i = 0; i + period <= sizes.size(); ++i) {
+    if (i + period < sizes.size() && sizes[i] == sizes[i + period])
+      continue;
+    if (i - begin >= period)
+      runs.emplace_back(begin, i + period);
+    begin = i + 1;
   }
-  return all > 0 ? repeated / all : 0;
+  return runs;
 }
 
-/// The number of transfers after which `sizes` repeat, or 0. The shortest of
-/// those that explain about the same part of the bytes: multiples do, too.
-static size_t findPeriod(const std::vector<int64_t> &sizes) {
-  constexpr double kLeast = 0.75, kSame = 0.02;
-  std::vector<double> repeated;
-  for (size_t period = 1; period <= std::min(kLongestPeriod, sizes.size() / 2);
-       ++period)
-    repeated.push_back(getRepeated(sizes, period));
-  if (repeated.empty())
-    return 0;
-  double best = *std::max_element(repeated.begin(), repeated.end());
-  if (best < kLeast)
-    return 0;
-  auto found = std::find_if(repeated.begin(), repeated.end(),
-                            [&](double part) { return part >= best - kSame; });
-  return found - repeated.begin() + 1;
+/// The number of transfers of a layer whose runs have the most bytes of those
+/// that are not `explained`, and their part of `all`. The smallest number of
+/// those with about as many: multiples of it have them, too.
+static std::pair<size_t, double> findPeriod(llvm::ArrayRef<int64_t> sizes,
+                                            const std::vector<bool> &explained,
+                                            double all) {
+  constexpr size_t kLongest = 64;
+  constexpr double kSame = 0.02;
+  std::vector<double> parts;
+  double best = 0;
+  for (size_t period = 1; period <= std::min(kLongest, sizes.size() / 2);
+       ++period) {
+    double bytes = 0;
+    for (auto [begin, end] : findRuns(sizes, period))
+      for (size_t i = begin; i < end; ++i)
+        if (!explained[i])
+          bytes += static_cast<double>(sizes[i]);
+    parts.push_back(bytes / all);
+    best = std::max(best, parts.back());
+  }
+  if (best <= 2 * kSame)
+    return {0, 0};
+  auto found =
+      llvm::find_if(parts, [&](double part) { return part >= best - kSame; });
+  return {found - parts.begin() + 1, *found};
 }
 
 static int64_t addUpTo(int64_t a, int64_t b) {
@@ -307,39 +320,49 @@ static int64_t addUpTo(int64_t a, int64_t b) {
                                       : sum;
 }
 
-/// The bytes of `window`, or, where it repeats itself `repeats` times or more,
-/// of one of these layers: where layers of four transfers come before layers of
-/// seven, 28 explains both.
-static int64_t getWindowBytes(llvm::ArrayRef<int64_t> window, size_t repeats) {
-  for (size_t period = 1; repeats * period <= window.size(); ++period)
+static int64_t addUpAll(llvm::ArrayRef<int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t(0), addUpTo);
+}
+
+/// The bytes of `window`, or, where it repeats itself three times or more, of
+/// one of these layers.
+static int64_t getWindowBytes(llvm::ArrayRef<int64_t> window) {
+  for (size_t period = 1; 3 * period <= window.size(); ++period)
     if (window.drop_front(period) == window.drop_back(period))
-      return getWindowBytes(window.take_back(period), repeats);
-  int64_t sum = 0;
-  for (int64_t size : window)
-    sum = addUpTo(sum, size);
-  return sum;
+      return getWindowBytes(window.take_back(period));
+  return addUpAll(window);
+}
+
+/// The most bytes of a layer if most of the bytes are those of layers. In the
+/// backward pass these may have other transfers than in the forward pass.
+static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
+  constexpr double kLeast = 0.75;
+  auto all = static_cast<double>(addUpAll(sizes));
+  std::vector<bool> explained(sizes.size(), false);
+  int64_t most = 0;
+  for (double sum = 0; sum < kLeast;) {
+    auto [period, part] = findPeriod(sizes, explained, all);
+    if (period == 0)
+      return std::nullopt;
+    sum += part;
+    for (auto [begin, end] : findRuns(sizes, period)) {
+      std::fill(explained.begin() + begin, explained.begin() + end, true);
+      for (size_t i = begin; i + period <= end; ++i)
+        most = std::max(most, getWindowBytes(sizes.slice(i, period)));
+    }
+  }
+  return most;
 }
 
 int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
-  if (sizes.empty())
+  int64_t most = 0;
+  for (int64_t size : sizes)
+    most = std::max(most, size);
+  if (most == 0)
     return 0;
-  int64_t most = *std::max_element(sizes.begin(), sizes.end());
-  size_t period = findPeriod(sizes);
-  if (period == 0) {
-    int64_t sum = 0;
-    for (int64_t size : sizes)
-      sum = addUpTo(sum, size);
-    return isLoop ? sum : most;
-  }
-  // The largest sum of a period in which each size occurs again.
-  size_t length = 0;
-  for (size_t i = 0; i + period < sizes.size(); ++i) {
-    length = sizes[i] == sizes[i + period] ? std::min(length + 1, period) : 0;
-    most = std::max(most, getWindowBytes(llvm::ArrayRef(sizes).slice(
-                                             i + 1 - length, length),
-                                         /*repeats=*/length < period ? 2 : 3));
-  }
-  return most;
+  if (std::optional<int64_t> bytes = findLayerBytes(sizes))
+    return std::max(most, *bytes);
+  return isLoop ? addUpAll(sizes) : most;
 }
 
 int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {

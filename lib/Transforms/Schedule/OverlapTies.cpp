@@ -378,8 +378,8 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
     if (!isStart && previous)
       op = tieUpdates(updates, op, previous);
     previous = op;
-    if (isStart && call.transfer->isRepeated)
-      castAgain(cast<StartOp>(op), *call.transfer);
+    if (isStart && call.transfer->isGather)
+      readLate(cast<StartOp>(op), *call.transfer);
   }
 }
 
@@ -399,39 +399,52 @@ void Ties::note(Value value) {
   }
 }
 
-/// Repeats the casts of the operands of `start` after a barrier of their own.
-/// Without the barrier XLA would merge them with the casts for the earlier
-/// gather, and keep their results in memory in between.
-void Ties::castAgain(StartOp start, const Transfer &transfer) {
+/// True if `op` reads one of several layers of a stack that its block reads.
+static bool readsOneOfMany(Operation *op) {
+  return getReadLayer(op) &&
+         llvm::any_of(op->getOperand(0).getUsers(), [&](Operation *user) {
+           return user != op && user->getBlock() == op->getBlock() &&
+                  getReadLayer(user);
+         });
+}
+
+/// Has XLA read and cast the operands of `start` when it starts, by a barrier
+/// in front of what reads and casts. Otherwise it would merge the casts of a
+/// `transfer` that is repeated with those for the earlier gather, and read all
+/// layers of a stack at once, and keep the results until they are sent.
+void Ties::readLate(StartOp start, const Transfer &transfer) {
+  MutableOperandRange ties = start.getTiesMutable();
   llvm::SmallSetVector<Operation *, 4> own;
-  SmallVector<Operation *> casts;
+  SmallVector<Operation *> readers;
+  SmallVector<Value> operands;
   for (Operation *op : llvm::reverse(transfer.sources))
     if (llvm::all_of(op->getUsers(), [&](Operation *user) {
           return user == start || user == start.getWait() || own.contains(user);
         }))
       own.insert(op);
-  SmallVector<Value> operands;
   for (Operation *op : llvm::reverse(own)) {
-    order.moveBefore(op, start);
-    if (!isNamed(op, guest::kConvert))
-      continue;
     // A slice that the loop takes belongs to this iteration anyway.
-    Operation *source = op->getOperand(0).getDefiningOp();
-    if (source && source->getBlock() == start->getBlock())
+    auto isCastAgain = [&] {
+      Operation *source = op->getOperand(0).getDefiningOp();
+      return transfer.isRepeated && isNamed(op, guest::kConvert) &&
+             (!source || source->getBlock() != start->getBlock());
+    };
+    if (!isCastAgain() && (ties.empty() || !readsOneOfMany(op)))
       continue;
-    casts.push_back(op);
+    readers.push_back(op);
     operands.push_back(op->getOperand(0));
   }
-  if (casts.empty())
+  if (readers.empty())
     return;
-  MutableOperandRange ties = start.getTiesMutable();
+  for (Operation *op : llvm::reverse(own))
+    order.moveBefore(op, start);
   if (!ties.empty())
     operands.push_back(ties[ties.size() - 1].get());
-  OpBuilder builder(casts.front());
+  OpBuilder builder(readers.front());
   Operation *barrier = createBarrier(builder, start->getLoc(), operands);
-  order.insertBefore(barrier, casts.front());
-  for (auto [cast, result] : llvm::zip(casts, barrier->getResults()))
-    cast->setOperand(0, result);
+  order.insertBefore(barrier, readers.front());
+  for (auto [reader, result] : llvm::zip(readers, barrier->getResults()))
+    reader->setOperand(0, result);
   if (!ties.empty())
     ties[ties.size() - 1].set(barrier->getResults().back());
 }

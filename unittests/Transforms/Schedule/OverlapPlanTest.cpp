@@ -314,14 +314,26 @@ TEST(LayerBytesTest, LayersRepeat) {
   std::vector<int64_t> both{7, 2, 3, 7, 2, 3, 7, 2, 3, 7, 2, 3,
                             3, 2, 7, 3, 2, 7, 3, 2, 7, 3, 2, 7};
   EXPECT_EQ(getLayerBytes(both, false), 12);
-  // Layers of three, and then of four: twelve explain both.
+  // Layers of three, and then of four.
   std::vector<int64_t> longer;
   for (int layer = 0; layer < 16; ++layer)
     longer.insert(longer.end(), {9, 8, 7});
   for (int layer = 0; layer < 16; ++layer)
     longer.insert(longer.end(), {9, 8, 7, 3});
-  // Less than all twelve, and less than two of the longer ones.
-  EXPECT_LT(getLayerBytes(longer, false), 2 * 27);
+  EXPECT_EQ(getLayerBytes(longer, false), 27);
+  // The same on the way back, with some transfers less.
+  std::vector<int64_t> passes{30};
+  for (int layer = 0; layer < 16; ++layer)
+    passes.insert(passes.end(), {1, 6, 2, 1, 8, 1, 9, 1});
+  passes.push_back(30);
+  for (int layer = 0; layer < 16; ++layer)
+    passes.insert(passes.end(), {3, 9, 2, 8, 7});
+  EXPECT_EQ(getLayerBytes(passes, false), 30);
+  EXPECT_EQ(getLayerBytes(passes, true), 30);
+  passes.front() = 1;
+  passes[1 + 16 * 8] = 1;
+  EXPECT_EQ(getLayerBytes(passes, false), 29);
+  EXPECT_EQ(getLayerBytes(passes, true), 29);
   // All alike: one at a time.
   EXPECT_EQ(getLayerBytes(std::vector<int64_t>(40, 8), false), 8);
 }

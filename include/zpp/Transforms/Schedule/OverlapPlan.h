@@ -27,7 +27,7 @@ constexpr int64_t kChooseBudget = -1;
 constexpr int64_t kLeastBudget = 256 << 20;
 
 /// The bytes of one layer, among transfers of `sizes` in the order in which
-/// they are needed: the sum of a period after which the sizes repeat, or the
+/// they are needed: the largest sum of a period after which they repeat, or the
 /// largest transfer if that is larger. If nothing repeats, a loop's body is a
 /// layer. Takes O(n) time.
 int64_t getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop);
