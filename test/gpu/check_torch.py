@@ -63,8 +63,13 @@ def main():
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     args = parser.parse_args()
     count = args.ranks or torch.cuda.device_count()
+    # All processes of ranks have the environment of the first one's start.
     if args.platform == "cuda":
         os.environ["ZPP_TEST_GPUS"] = str(torch.cuda.device_count())
+    # Before the watchdog ends a process it waits for what others write down,
+    # four times as long as this. Its own limit is a minute.
+    for name in ("NCCL", "FR"):
+        os.environ[f"TORCH_{name}_WAIT_TIMEOUT_DUMP_MILSEC"] = "1000"
     nodes = 2 if count > 1 else 1
     options = {"mesh": f"node:{nodes},gpu:{count // nodes}", "weights": "i8",
                "gradients": "i8:i4"}
@@ -186,10 +191,6 @@ def train(options: dict | None, steps: int, reduce: torch.dtype = torch.float32,
 def lose_last(count: int, options: dict | None) -> tuple[list, float]:
     """How each rank ends when the last one is lost in the middle of a training,
     and after how many seconds all have."""
-    # Before the watchdog ends a process it waits for what others write down,
-    # four times as long as this. Its own limit is a minute.
-    for name in ("NCCL", "FR"):
-        os.environ[f"TORCH_{name}_WAIT_TIMEOUT_DUMP_MILSEC"] = "1000"
     pool = ranks.Pool(count, 4 * EXCHANGE_LIMIT, EXCHANGE_LIMIT)
     start = time.monotonic()
     outcomes = pool.outcomes(train, options, 2 * STEPS_BEFORE_LOSS,
