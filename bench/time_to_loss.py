@@ -66,9 +66,9 @@ COLORS = {steps.JITTED: "#818b98", steps.KEPT: "#1f2328",
 WARM_UP, TIMED, FEWEST_TIMED, TIMED_SECONDS = 5, 25, 5, 10
 #: Validations in a training, and batches of each.
 LOOKS, BATCHES = 12, 4
-#: Time of a row for what is not training: to start, to compile and to validate;
+#: Time of a row to start and to compile, time of a training for its validations;
 #: and the same on a machine that is busy with other things.
-OVERHEAD_SECONDS, LIMIT_SECONDS = 120, 1500
+START_SECONDS, LOOK_SECONDS, LIMIT_SECONDS = 90, 30, 1500
 
 
 # Export ------------------------------------------------------------------
@@ -111,22 +111,24 @@ def run(args):
     for row, (micro_batches, _) in ROWS.items():
         if row not in args.rows:
             continue
-        path = result_path(args.run, row, args.link, args.seed)
-        needed = args.minutes * 60 + OVERHEAD_SECONDS
-        if path.exists() or time.monotonic() + needed > end:
+        seeds = [seed for seed in args.seeds if not result_path(
+            args.run, row, args.link, seed).exists()]
+        needed = len(seeds) * (args.minutes * 60 + LOOK_SECONDS) + START_SECONDS
+        if not seeds or time.monotonic() + needed > end:
             continue
         exported = steps.read(args.run / f"k{micro_batches}")
         # The runtime's back end for CPU devices works within one process.
         count = (exported.ranks if exported.of["platform"] == "cuda" else 1)
         command = [sys.executable, __file__, "--run", args.run, "--row", row,
                    "--link", args.link, "--minutes", args.minutes,
-                   "--seed", args.seed, "--tc", args.tc,
+                   "--seeds", *seeds, "--tc", args.tc,
                    "--port", launch.free_port()]
         processes = [launch.Process(
             [*command, "--rank", rank],
             launch.environment() | links.environment(
                 rank, count, 1, args.link),
-            path.with_suffix(f".{rank}.txt")) for rank in range(count)]
+            result_path(args.run, row, args.link, seeds[0]).with_suffix(
+                f".{rank}.txt")) for rank in range(count)]
         try:
             launch.run(processes, needed + LIMIT_SECONDS, launch.show)
         except RuntimeError as error:
@@ -138,7 +140,7 @@ def run(args):
 
 
 class Training:
-    """One row on one link, in the process of one rank."""
+    """One row on one link with each order of the data, in the process of one rank."""
 
     def __init__(self, args):
         import jax
@@ -184,12 +186,12 @@ class Training:
         leaf = self.trainer.abstract_batch(len(tokens))
         return self.place(tokens, leaf)
 
-    def advance(self, state: dict, first: int, last: int):
+    def advance(self, state: dict, seed: int, first: int, last: int):
         """Trains steps `first` to `last` - 1; returns state and seconds."""
         began = time.perf_counter()
         for number in range(first, last):
             state, loss = self.step(
-                state, self.batch(self.tokens.batch(self.args.seed, number)))
+                state, self.batch(self.tokens.batch(seed, number)))
         self.jax.block_until_ready((state, loss))
         return state, time.perf_counter() - began
 
@@ -201,48 +203,54 @@ class Training:
 
     def run(self):
         from jax.experimental import multihost_utils
-        args, first = self.args, self.args.rank == 0
-        if first and links.rate(args.link):
+        args = self.args
+        if args.rank == 0 and links.rate(args.link):
             links.shape(args.tc, args.link)
         multihost_utils.sync_global_devices(args.link)
-        state, first_call = self.advance(self.start(2**30), 0, 1)
+        seed = args.seeds[0]
+        state, first_call = self.advance(self.start(2**30), seed, 0, 1)
 
         def agree(count: float) -> int:
             """The processes measure different times."""
             return int(multihost_utils.broadcast_one_to_all(np.int32(count)))
 
-        state, seconds = self.advance(state, 1, WARM_UP)
+        state, seconds = self.advance(state, seed, 1, WARM_UP)
         timed = agree(min(TIMED, max(
             FEWEST_TIMED, TIMED_SECONDS * (WARM_UP - 1) / seconds)))
         # As steps of the training: none waits for the one before.
-        state, seconds = self.advance(state, WARM_UP, WARM_UP + timed)
+        state, seconds = self.advance(state, seed, WARM_UP, WARM_UP + timed)
         del state
         count = agree(max(LOOKS, args.minutes * 60 * timed / seconds))
+        for seed in args.seeds:
+            result = self.train(seed, count)
+            if args.rank == 0:
+                result_path(args.run, args.row, args.link, seed).write_text(
+                    json.dumps(result | {"first": first_call}))
+        multihost_utils.sync_global_devices("end")
+
+    def train(self, seed: int, count: int) -> dict:
+        """Trains so many steps from the first state; returns what is measured."""
+        args = self.args
         state = self.start(count)
         curve, clock, sent = [(0.0, 0, self.loss(state))], 0.0, 0
         for look in range(LOOKS):
             done, next_look = (count * part // LOOKS
                                for part in (look, look + 1))
             before = links.sent_bytes()
-            state, spent = self.advance(state, done, next_look)
+            state, spent = self.advance(state, seed, done, next_look)
             sent += links.sent_bytes() - before
             clock += spent
             curve.append((clock, next_look, self.loss(state)))
-            if first:
-                print(f"[{time.strftime('%H:%M:%S')}] {args.row}, {args.link}: "
-                      f"step {next_look} of {count}, {clock:.0f} s, held-out "
-                      f"loss {curve[-1][2]:.4f}", flush=True)
-        if first:
-            memory = self.jax.local_devices()[0].memory_stats() or {}
-            result_path(args.run, args.row, args.link, args.seed).write_text(
-                json.dumps({
-                    "row": args.row, "link": args.link, "seed": args.seed,
-                    "curve": curve, "sent": sent / count,
-                    "step": clock / count, "first": first_call,
-                    "tokens": count * self.exported.sequences
-                    * self.exported.of["config"]["context"],
-                    "peak": memory.get("peak_bytes_in_use", 0)}))
-        multihost_utils.sync_global_devices("end")
+            if args.rank == 0:
+                print(f"[{time.strftime('%H:%M:%S')}] {args.row}, {args.link}, "
+                      f"order {seed}: step {next_look} of {count}, {clock:.0f} s, "
+                      f"held-out loss {curve[-1][2]:.4f}", flush=True)
+        memory = self.jax.local_devices()[0].memory_stats() or {}
+        return {"row": args.row, "link": args.link, "seed": seed,
+                "curve": curve, "sent": sent / count, "step": clock / count,
+                "tokens": count * self.exported.sequences
+                * self.exported.of["config"]["context"],
+                "peak": memory.get("peak_bytes_in_use", 0)}
 
 
 # Table -------------------------------------------------------------------
@@ -351,8 +359,8 @@ def main():
                         help="Ngbit, shared or nvlink")
     parser.add_argument("--minutes", type=float, default=2,
                         help="of training, for each row")
-    parser.add_argument("--seed", type=int, default=0,
-                        help="of the order of the data")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N",
+                        help="of the order of the data: a training for each")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",
                         default=list(ROWS), help="train or show these rows")
     parser.add_argument("--tc", default="tc", help="the program, with options")

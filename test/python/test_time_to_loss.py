@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """bench/time_to_loss.py, small: that it works, not how fast anything is."""
 
+import itertools
 import json
 import math
 import subprocess
@@ -33,11 +34,18 @@ def test_exports_trains_and_prints(tmp_path, capsys):
     script("--export", tmp_path, "--tiny", "--platform", "cpu", "--text",
            ROOT / "docs")
     run = ["--run", tmp_path, "--link", "shared", "--minutes", "0.01", "--rows",
-           *ROWS]
-    assert f"{ROWS[1]}, shared: step 12 of" in script(*run)
+           *ROWS, "--seeds", "0", "3"]
+    printed = script(*run)
+    assert f"{ROWS[1]}, shared, order 0: step 12 of" in printed
+    assert f"{ROWS[1]}, shared, order 3: step 12 of" in printed
     results = time_to_loss.read_results(tmp_path)
     assert {link: list(rows) for link, rows in results.items()} == {"shared": ROWS}
-    for [result] in results["shared"].values():
+    for runs in results["shared"].values():
+        assert [run["seed"] for run in runs] == [0, 3]
+        curves = [run["curve"] for run in runs]
+        # One first state, and data in another order.
+        assert curves[0][0] == curves[1][0] and curves[0][-1] != curves[1][-1]
+    for result in itertools.chain(*results["shared"].values()):
         seconds, steps, losses = zip(*result["curve"])
         assert list(seconds) == sorted(seconds) and list(steps) == sorted(steps)
         assert losses[0] == pytest.approx(math.log(256), rel=0.05)
