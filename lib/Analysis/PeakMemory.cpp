@@ -31,7 +31,8 @@ static bool isReturned(Value value) {
   });
 }
 
-/// Whether `value` has memory, which a loop that carries it can take over.
+/// Whether `value` has memory, which what writes it can take over: zeros that
+/// are fused have none.
 static bool isHeld(Value value, StoredValues &stored) {
   Operation *op = getStoredSource(value).getDefiningOp();
   return !op || isBarrier(op) || stored.storesAny(op);
@@ -45,7 +46,9 @@ static std::optional<unsigned> getAliased(OpResult result,
   if (isBarrier(op))
     return index;
   if (isNamed(op, guest::kDynamicUpdateSlice))
-    return op->getNumOperands() > 0 ? std::optional(0u) : std::nullopt;
+    return op->getNumOperands() > 0 && isHeld(op->getOperand(0), stored)
+               ? std::optional(0u)
+               : std::nullopt;
   if (getGuestCollective(op) == CollectiveKind::AllReduce)
     return index < op->getNumOperands() ? std::optional(index) : std::nullopt;
   if (isWhile(op))

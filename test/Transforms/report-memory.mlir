@@ -82,3 +82,28 @@
     "func.return"(%u) : (tensor<1024x1024xbf16>) -> ()
   }) : () -> ()
 }) {mhlo.num_partitions = 4 : i32} : () -> ()
+
+// -----
+
+// A stack that begins as zeros has memory from its first layer on: 4 MiB, beside 2
+// for each of two products.
+
+// CHECK:      "peak_bytes": 10485764,
+// CHECK-NEXT: "state_bytes": 2097156,
+"builtin.module"() ({
+  "func.func"() <{function_type = (tensor<1024x1024xbf16>, tensor<i32>) -> tensor<1x1024x1024xbf16>, sym_name = "main"}> ({
+  ^bb0(%x: tensor<1024x1024xbf16>, %i: tensor<i32>):
+    %none = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<bf16>}> : () -> tensor<bf16>
+    %zeros = "stablehlo.broadcast_in_dim"(%zero) <{broadcast_dimensions = array<i64>}> : (tensor<bf16>) -> tensor<2x1024x1024xbf16>
+    %first = "stablehlo.dot"(%x, %x) : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %layer = "stablehlo.reshape"(%first) : (tensor<1024x1024xbf16>) -> tensor<1x1024x1024xbf16>
+    %stack = "stablehlo.dynamic_update_slice"(%zeros, %layer, %none, %none, %none) : (tensor<2x1024x1024xbf16>, tensor<1x1024x1024xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x1024x1024xbf16>
+    %second = "stablehlo.dot"(%first, %x) : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %other = "stablehlo.reshape"(%second) : (tensor<1024x1024xbf16>) -> tensor<1x1024x1024xbf16>
+    %both = "stablehlo.dynamic_update_slice"(%stack, %other, %one, %none, %none) : (tensor<2x1024x1024xbf16>, tensor<1x1024x1024xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x1024x1024xbf16>
+    %read = "stablehlo.dynamic_slice"(%both, %i, %none, %none) <{slice_sizes = array<i64: 1, 1024, 1024>}> : (tensor<2x1024x1024xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x1024x1024xbf16>
+    "func.return"(%read) : (tensor<1x1024x1024xbf16>) -> ()
+  }) : () -> ()
+}) {mhlo.num_partitions = 4 : i32} : () -> ()

@@ -2147,10 +2147,12 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     that a backward pass still computes them again where it was written so, and
     so do the number of each iteration and the stacks of weights, as early as
     these are there: a gather may start in front of the loop. Gradients are
-    stored in their stacks after all iterations. Where each iteration reads its
-    layer of a stack and writes it again, as with differences, it reads it in
-    front of the write of the iteration before. Remarks say which loops stay,
-    and why.
+    stored in their stacks after all iterations. Where a loop around this one
+    adds up such stacks, of which each layer is written once, each layer is
+    added to that of the sum instead, and there is no other stack. Where each
+    iteration reads its layer of a stack and writes it again, as with
+    differences, it reads it in front of the write of the iteration before.
+    Remarks say which loops stay, and why.
 
     *Input*:
 
@@ -2454,9 +2456,10 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       first. Casts, shape changes and arithmetic of weights move with them. A
       second gather of a weight reads its operand from before the barrier that
       kept the two apart, since ties do this from now on. If the operand is
-      cast, the cast is repeated after a barrier of its own. Where several layers
-      of a stack are read, each is read after a barrier of its own, through which
-      the tied value passes: XLA would read all of them at once.
+      cast, the cast is repeated after a barrier of its own. Where several
+      layers are read of a stack that is kept beyond that, each is read after a
+      barrier of its own, through which the tied value passes: XLA would read
+      all of them at once.
     - A scatter of gradients starts once its gradient is available, and is
       waited for where its result is needed. Arithmetic that nothing else reads,
       such as a scale, moves with it. It is waited for earlier only if
@@ -2480,6 +2483,8 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     - Products that only later products and scatters read, and the gradients and
       results of scatters that are left to XLA, pass through the next wait. XLA
       would leave much of this work for the end and keep its operands in memory.
+      For the same reason a layer of a stack that a wait brings to make room is
+      stored behind it, and the stack passes through the next wait.
     - After the last heavy op, outside of loops, ops are sorted by the scatters
       that they need, and updates of at least 1 MiB pass through the next wait.
       XLA would wait for all gradients first. So the last ones are on the way

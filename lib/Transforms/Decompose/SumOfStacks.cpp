@@ -43,13 +43,11 @@ zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
     return std::nullopt;
   stack.loop = counted->loop;
   stack.number = cast<OpResult>(value).getResultNumber();
-  std::optional<LayerWrite> write = getLayerWrite(stack.loop, stack.number);
-  if (!write || !write->isOnlyUse || counted->trips < 1 ||
-      stack.getNumLayers() != counted->trips ||
-      !isIndexBelow(write->index, counted->trips, *counted, provenances) ||
-      !isIndexOfIteration(write->index, *counted, provenances) ||
-      !llvm::all_of(
-          stack.steps, [&](Operation *step) { return canScaleIn(op, step); }))
+  std::optional<LayerWrite> write =
+      getWriteOfAll(*counted, stack.number, provenances);
+  if (!write || !llvm::all_of(stack.steps, [&](Operation *step) {
+        return canScaleIn(op, step);
+      }))
     return std::nullopt;
   stack.write = *write;
   return stack;

@@ -36,6 +36,19 @@ std::optional<LayerWrite> zpp::getLayerWrite(WhileView loop, unsigned index) {
                     stack.hasOneUse() && update->getResult(0).hasOneUse()};
 }
 
+std::optional<LayerWrite> zpp::getWriteOfAll(const CountedLoop &counted,
+                                             unsigned index,
+                                             ProvenanceAnalysis &provenances) {
+  std::optional<LayerWrite> write = getLayerWrite(counted.loop, index);
+  if (!write || !write->isOnlyUse || counted.trips < 1 ||
+      cast<ShapedType>(write->update->getResult(0).getType()).getDimSize(0) !=
+          counted.trips ||
+      !isIndexBelow(write->index, counted.trips, counted, provenances) ||
+      !isIndexOfIteration(write->index, counted, provenances))
+    return std::nullopt;
+  return write;
+}
+
 WhileView zpp::writeNewStack(OpBuilder &builder, Location loc, WhileView loop,
                              Value layer, int64_t layers, Value index) {
   auto type = cast<RankedTensorType>(layer.getType());

@@ -56,6 +56,12 @@ struct LayerWrite {
 /// something else, or changes its type, or if the condition reads it.
 std::optional<LayerWrite> getLayerWrite(WhileView loop, unsigned index);
 
+/// The write that carried value `index` of `counted` gets, if each layer of the
+/// stack is written once and nothing else in the loop reads the stack.
+std::optional<LayerWrite> getWriteOfAll(const CountedLoop &counted,
+                                        unsigned index,
+                                        ProvenanceAnalysis &provenances);
+
 /// Has `loop` carry one more stack of so many `layers`, zeros before it, to
 /// which each iteration writes `layer` at `index`, at the insertion point in
 /// its body. Returns the loop that replaces it.

@@ -195,6 +195,9 @@ private:
   mlir::Operation *tieUpdateAfter(mlir::Operation *start, mlir::Value update);
   mlir::Operation *tieUpdates(const llvm::DenseSet<mlir::Operation *> &updates,
                               mlir::Operation *wait, mlir::Operation *previous);
+  bool canStandAt(mlir::Operation *op, mlir::Operation *wait,
+                  llvm::SetVector<mlir::Operation *> &brought) const;
+  llvm::SmallVector<mlir::Value> storeAt(zero::WaitOp wait);
   void moveReaders(mlir::Value value, mlir::Operation *op);
   void note(mlir::Value value);
   void readLate(zero::StartOp start, const Transfer &transfer);

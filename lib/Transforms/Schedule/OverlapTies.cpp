@@ -351,9 +351,73 @@ Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
   return sent;
 }
 
+/// True if `op` is available directly behind `wait`, or can move there after
+/// ops that are added to `brought`, it being the last one.
+bool Ties::canStandAt(Operation *op, Operation *wait,
+                      llvm::SetVector<Operation *> &brought) const {
+  if (op == wait || order.isBefore(op, wait) || brought.contains(op))
+    return true;
+  size_t numBefore = order.countBefore(getHeavyOps(), op);
+  bool isHeavy =
+      numBefore < getHeavyOps().size() && getHeavyOps()[numBefore] == op;
+  if (isHeavy || !isFreelyPlaced(op) || transfers.isMovedSource(op))
+    return false;
+  for (Value operand : op->getOperands()) {
+    Operation *source = operand.getDefiningOp();
+    if (!source || source->getBlock() != &getBlock())
+      continue;
+    // Layers are stored in the order of their waits.
+    bool isEarlierStore = getWrittenLayer(source) &&
+                          !order.isBefore(source, wait) &&
+                          !brought.contains(source);
+    if (isEarlierStore || !canStandAt(source, wait, brought))
+      return false;
+  }
+  brought.insert(op);
+  return true;
+}
+
+/// Moves the stores of what `wait` brings in stacks of layers directly behind
+/// it, if nothing else reads the stack as it was before. Returns the stacks
+/// that are worth a tie. Without one XLA would store all layers at the end, and
+/// keep them until then.
+SmallVector<Value> Ties::storeAt(WaitOp wait) {
+  SmallVector<Value> worklist(wait.getOutputs()), stacks;
+  llvm::SetVector<Operation *> seen, brought;
+  auto isOnlyReadFor = [&](Value stack, Operation *store) {
+    return !transfers.isConstant(stack) &&
+           llvm::all_of(stack.getUsers(), [&](Operation *user) {
+             return user == store || brought.contains(user);
+           });
+  };
+  while (!worklist.empty())
+    for (OpOperand &use : worklist.pop_back_val().getUses()) {
+      Operation *user = use.getOwner();
+      if (user->getBlock() != &getBlock() || !seen.insert(user))
+        continue;
+      if (getWrittenLayer(user) && use.getOperandNumber() == 1) {
+        size_t numBrought = brought.size();
+        if (canStandAt(user, wait, brought) &&
+            isOnlyReadFor(user->getOperand(0), user))
+          stacks.push_back(user->getResult(0));
+        else
+          while (brought.size() > numBrought)
+            brought.pop_back();
+      } else if (isElementwise(user) || (movesData(user) && !isJoin(user))) {
+        llvm::append_range(worklist, user->getResults());
+      }
+    }
+  order.moveAfter(brought.getArrayRef(), wait);
+  llvm::erase_if(stacks, [](Value stack) {
+    return getBytes(stack.getType()) < kLeastTied;
+  });
+  return stacks;
+}
+
 void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
   llvm::DenseSet<Operation *> updates = getUpdates(getBlock(), calls);
   Operation *previous = nullptr;
+  SmallVector<Value> stored;
   for (auto [index, call] : llvm::enumerate(calls)) {
     Operation *op = call.op;
     bool isStart = call.kind == OverlapPlan::Call::Start;
@@ -377,6 +441,13 @@ void Ties::tieCalls(ArrayRef<PlacedCall> calls) {
     }
     if (!isStart && previous)
       op = tieUpdates(updates, op, previous);
+    if (!isStart) {
+      for (Value stack : std::exchange(stored, {}))
+        if (canTie(stack, op) && isReadLaterOnly(stack, op))
+          op = tie(op, stack);
+      if (call.kind == OverlapPlan::Call::Room)
+        stored = storeAt(cast<WaitOp>(op));
+    }
     previous = op;
     if (isStart && call.transfer->isGather)
       readLate(cast<StartOp>(op), *call.transfer);
@@ -399,13 +470,22 @@ void Ties::note(Value value) {
   }
 }
 
-/// True if `op` reads one of several layers of a stack that its block reads.
-static bool readsOneOfMany(Operation *op) {
-  return getReadLayer(op) &&
-         llvm::any_of(op->getOperand(0).getUsers(), [&](Operation *user) {
-           return user != op && user->getBlock() == op->getBlock() &&
-                  getReadLayer(user);
-         });
+/// True if `op` reads one of several layers of a stack that is there longer
+/// than these reads need it. Others are gone as soon as all layers have been
+/// read, and what was read goes layer by layer.
+static bool readsKeptStack(Operation *op) {
+  if (!getReadLayer(op))
+    return false;
+  Value stack = op->getOperand(0);
+  int64_t numReads = 0;
+  bool isKept = isa<BlockArgument>(stack);
+  for (Operation *user : stack.getUsers()) {
+    bool isRead = user->getBlock() == op->getBlock() && getReadLayer(user);
+    numReads += isRead;
+    isKept |= !isRead;
+  }
+  return numReads > 1 &&
+         (isKept || numReads > cast<ShapedType>(stack.getType()).getDimSize(0));
 }
 
 /// Has XLA read and cast the operands of `start` when it starts, by a barrier
@@ -429,7 +509,7 @@ void Ties::readLate(StartOp start, const Transfer &transfer) {
       return transfer.isRepeated && isNamed(op, guest::kConvert) &&
              (!source || source->getBlock() != start->getBlock());
     };
-    if (!isCastAgain() && (ties.empty() || !readsOneOfMany(op)))
+    if (!isCastAgain() && (ties.empty() || !readsKeptStack(op)))
       continue;
     readers.push_back(op);
     operands.push_back(op->getOperand(0));

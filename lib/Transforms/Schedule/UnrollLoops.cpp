@@ -275,6 +275,69 @@ static void readAhead(const CountedLoop &counted, ArrayRef<IRMapping> mappings,
   }
 }
 
+/// A sum of a stack that an outer loop carries and of one that a loop leaves.
+struct StackedSum {
+  Operation *add;
+  /// The number of the operand that the loop leaves.
+  unsigned left;
+  LayerWrite write;
+};
+
+/// The sums of stacks that `counted` leaves, each layer written once. What the
+/// outer loop carries nothing else reads.
+static SmallVector<StackedSum> findSums(const CountedLoop &counted,
+                                        ProvenanceAnalysis &provenances) {
+  WhileView loop = counted.loop;
+  SmallVector<StackedSum> sums;
+  if (!isWhile(loop->getParentOp()))
+    return sums;
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    OpResult result = loop.getResult(index);
+    if (!result.hasOneUse())
+      continue;
+    OpOperand &use = *result.use_begin();
+    Operation *add = use.getOwner();
+    if (!isNamed(add, guest::kAdd) || add->getBlock() != loop->getBlock())
+      continue;
+    Value carried = add->getOperand(1 - use.getOperandNumber());
+    auto argument = dyn_cast<BlockArgument>(carried);
+    if (!argument || argument.getOwner() != add->getBlock() ||
+        !argument.hasOneUse())
+      continue;
+    if (auto write = getWriteOfAll(counted, index, provenances))
+      sums.push_back({add, use.getOperandNumber(), *write});
+  }
+  return sums;
+}
+
+/// Has each iteration add its layer to the stack that the outer loop carries.
+/// The other stack is gone: XLA would have both in memory, and write the layers
+/// as late as it can.
+static void addInPlace(const StackedSum &sum, ArrayRef<IRMapping> mappings) {
+  auto [add, left, write] = sum;
+  Value stack = add->getOperand(1 - left);
+  for (const IRMapping &mapping : mappings) {
+    Operation *update =
+        mapping.lookup(write.update->getResult(0)).getDefiningOp();
+    OpBuilder builder(update);
+    Value layer = update->getOperand(1);
+    auto type = cast<RankedTensorType>(layer.getType());
+    Value before = createReshape(builder, add->getLoc(),
+                                 createLayerSlice(builder, add->getLoc(), stack,
+                                                  mapping.lookup(write.index)),
+                                 type.getShape());
+    Operation *added = builder.clone(*add);
+    added->setOperand(left, layer);
+    added->setOperand(1 - left, before);
+    added->getResult(0).setType(type);
+    update->setOperand(0, stack);
+    update->setOperand(1, added->getResult(0));
+    stack = update->getResult(0);
+  }
+  add->getResult(0).replaceAllUsesWith(stack);
+  add->erase();
+}
+
 /// Notes that each call of what `loop` starts keeps what it gathers, rather
 /// than each iteration of the loop.
 static void countKeptOnce(WhileView loop) {
@@ -304,10 +367,13 @@ static void unroll(WhileView loop, const LoopCounter &counter,
   Entering entering = enter(builder, loop, counter);
   std::vector<IRMapping> mappings =
       cloneIterations(builder, loop, counter, entering, stores);
-  if (auto counted = getCountedLoop(loop.getOperation(), provenances))
+  SmallVector<StackedSum> sums;
+  if (auto counted = getCountedLoop(loop.getOperation(), provenances)) {
     readAhead(*counted, mappings, provenances);
-  // The sums that the numbers take the place of.
-  SmallVector<Value> replaced;
+    sums = findSums(*counted, provenances);
+  }
+  // The sums that the numbers take the place of, and stacks without readers.
+  SmallVector<Value> replaced(loop->getOperands());
   for (IRMapping &mapping : mappings)
     replaced.push_back(mapping.lookupOrDefault(loop.getNext(counter.index)));
   for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
@@ -324,6 +390,8 @@ static void unroll(WhileView loop, const LoopCounter &counter,
       result.replaceAllUsesWith(
           mappings.back().lookupOrDefault(loop.getNext(index)));
   }
+  for (const StackedSum &sum : sums)
+    addInPlace(sum, mappings);
   loop->erase();
   eraseIfDead(replaced);
 }

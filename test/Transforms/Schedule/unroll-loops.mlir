@@ -90,7 +90,7 @@ module @zpp_host {
 }
 
 // Gradients that are left in a stack are those of layers. They are stored after
-// all iterations, so that the scatter of one runs under the next one; ...
+// all iterations, so that the scatter of one runs under the next one.
 
 // REMARK: [Passed] unrolled | {{.*}}its 2 layers follow each other without a loop
 // CHECK-LABEL: func @gradients
@@ -125,7 +125,140 @@ func.func @gradients(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x
   return %r#2 : tensor<2x2x16xf32>
 }
 
-// ... those that are added up are not: they are those of micro-batches.
+// Stacks that are added up are added up layer by layer, in the memory of the sum.
+
+// REMARK: [Passed] unrolled | {{.*}}its 2 layers follow each other without a loop
+// CHECK-LABEL: func @added
+// CHECK: "stablehlo.while"
+// CHECK: ^bb0(%{{.*}}: tensor<i32>, %[[SUM:.*]]: tensor<2x2x16xf32>):
+// CHECK-NOT: dense<0.0
+// CHECK: %[[I0:.*]] = "stablehlo.optimization_barrier"
+// CHECK: %[[I1:.*]] = "stablehlo.optimization_barrier"
+// CHECK: %[[G0:.*]] = zero.wait
+// CHECK: %[[G1:.*]] = zero.wait
+// CHECK-NEXT: %[[R0:.*]] = "stablehlo.reshape"(%[[G0]])
+// CHECK-NEXT: %[[L0:.*]] = "stablehlo.subtract"(%{{.*}}, %[[I0]])
+// CHECK: %[[S0:.*]] = "stablehlo.dynamic_slice"(%[[SUM]], %[[L0]],
+// CHECK: %[[A0:.*]] = "stablehlo.add"(%[[S0]], %[[R0]])
+// CHECK: %[[U0:.*]] = "stablehlo.dynamic_update_slice"(%[[SUM]], %[[A0]], %[[L0]],
+// CHECK: %[[R1:.*]] = "stablehlo.reshape"(%[[G1]])
+// CHECK: "stablehlo.dynamic_slice"(%[[U0]],
+// CHECK: %[[A1:.*]] = "stablehlo.add"(%{{.*}}, %[[R1]])
+// CHECK: %[[U1:.*]] = "stablehlo.dynamic_update_slice"(%[[U0]], %[[A1]],
+// CHECK: "stablehlo.return"(%{{.*}}, %[[U1]])
+func.func @added(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x2x16xf32> {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x2x16xf32>}> : () -> tensor<2x2x16xf32>
+  %m:2 = "stablehlo.while"(%zero, %w) ({
+  ^bb0(%k: tensor<i32>, %t: tensor<2x2x16xf32>):
+    %c = "stablehlo.compare"(%k, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%k: tensor<i32>, %t: tensor<2x2x16xf32>):
+    %r:3 = "stablehlo.while"(%zero, %g, %zeros) ({
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<2x2x16xf32>):
+      %c = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%c) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<2x2x16xf32>):
+      %0 = "stablehlo.dot_general"(%a, %a) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      %1 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x16xf32>) -> tensor<2x16xf32>
+      %2 = zero.wait %1 from(%0 : tensor<16x16xf32>) : tensor<2x16xf32>
+      %3 = "stablehlo.reshape"(%2) : (tensor<2x16xf32>) -> tensor<1x2x16xf32>
+      %l = "stablehlo.subtract"(%one, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %4 = "stablehlo.dynamic_update_slice"(%s, %3, %l, %zero, %zero) : (tensor<2x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xf32>
+      %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%n, %0, %4) : (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>) -> ()
+    }) : (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>)
+    %sum = "stablehlo.add"(%t, %r#2) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+    %n = "stablehlo.add"(%k, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %sum) : (tensor<i32>, tensor<2x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<2x2x16xf32>) -> (tensor<i32>, tensor<2x2x16xf32>)
+  return %m#1 : tensor<2x2x16xf32>
+}
+
+// Not where something else reads the sum before, ...
+
+// CHECK-LABEL: func @read
+// CHECK: "stablehlo.dynamic_update_slice"
+// CHECK: %[[U:.*]] = "stablehlo.dynamic_update_slice"
+// CHECK: "stablehlo.add"(%{{.*}}, %[[U]]) : (tensor<2x2x16xf32>,
+func.func @read(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x2x16xf32> {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x2x16xf32>}> : () -> tensor<2x2x16xf32>
+  %m:2 = "stablehlo.while"(%zero, %w) ({
+  ^bb0(%k: tensor<i32>, %t: tensor<2x2x16xf32>):
+    %c = "stablehlo.compare"(%k, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%k: tensor<i32>, %t: tensor<2x2x16xf32>):
+    %r:3 = "stablehlo.while"(%zero, %g, %zeros) ({
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<2x2x16xf32>):
+      %c = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%c) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<2x2x16xf32>):
+      %0 = "stablehlo.dot_general"(%a, %a) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      %1 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x16xf32>) -> tensor<2x16xf32>
+      %2 = zero.wait %1 from(%0 : tensor<16x16xf32>) : tensor<2x16xf32>
+      %3 = "stablehlo.reshape"(%2) : (tensor<2x16xf32>) -> tensor<1x2x16xf32>
+      %l = "stablehlo.subtract"(%one, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %4 = "stablehlo.dynamic_update_slice"(%s, %3, %l, %zero, %zero) : (tensor<2x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xf32>
+      %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%n, %0, %4) : (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>) -> ()
+    }) : (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>)
+    %sum = "stablehlo.add"(%t, %r#2) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+    %twice = "stablehlo.add"(%t, %sum) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+    %n = "stablehlo.add"(%k, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %twice) : (tensor<i32>, tensor<2x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<2x2x16xf32>) -> (tensor<i32>, tensor<2x2x16xf32>)
+  return %m#1 : tensor<2x2x16xf32>
+}
+
+// ... or where layers are left that no iteration writes.
+
+// CHECK-LABEL: func @some
+// CHECK: "stablehlo.dynamic_update_slice"
+// CHECK: %[[U:.*]] = "stablehlo.dynamic_update_slice"
+// CHECK: "stablehlo.add"(%[[U]], %{{.*}}) : (tensor<3x2x16xf32>,
+func.func @some(%g: tensor<16x16xf32>, %w: tensor<3x2x16xf32>) -> tensor<3x2x16xf32> {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<3x2x16xf32>}> : () -> tensor<3x2x16xf32>
+  %m:2 = "stablehlo.while"(%zero, %w) ({
+  ^bb0(%k: tensor<i32>, %t: tensor<3x2x16xf32>):
+    %c = "stablehlo.compare"(%k, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%k: tensor<i32>, %t: tensor<3x2x16xf32>):
+    %r:3 = "stablehlo.while"(%zero, %g, %zeros) ({
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+      %c = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%c) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>, %s: tensor<3x2x16xf32>):
+      %0 = "stablehlo.dot_general"(%a, %a) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      %1 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x16xf32>) -> tensor<2x16xf32>
+      %2 = zero.wait %1 from(%0 : tensor<16x16xf32>) : tensor<2x16xf32>
+      %3 = "stablehlo.reshape"(%2) : (tensor<2x16xf32>) -> tensor<1x2x16xf32>
+      %l = "stablehlo.subtract"(%one, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %4 = "stablehlo.dynamic_update_slice"(%s, %3, %l, %zero, %zero) : (tensor<3x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x2x16xf32>
+      %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%n, %0, %4) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> ()
+    }) : (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>) -> (tensor<i32>, tensor<16x16xf32>, tensor<3x2x16xf32>)
+    %sum = "stablehlo.add"(%r#2, %t) : (tensor<3x2x16xf32>, tensor<3x2x16xf32>) -> tensor<3x2x16xf32>
+    %n = "stablehlo.add"(%k, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %sum) : (tensor<i32>, tensor<3x2x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<3x2x16xf32>) -> (tensor<i32>, tensor<3x2x16xf32>)
+  return %m#1 : tensor<3x2x16xf32>
+}
+
+// Gradients that are added up are not those of layers, but of micro-batches.
 
 // REMARK: [Missed] not-unrolled | {{.*}}stays a loop: its iterations are not the layers of a model
 // CHECK-LABEL: func @sums
