@@ -195,15 +195,18 @@ private:
   mlir::Operation *tieUpdateAfter(mlir::Operation *start, mlir::Value update);
   mlir::Operation *tieUpdates(const llvm::DenseSet<mlir::Operation *> &updates,
                               mlir::Operation *wait, mlir::Operation *previous);
-  bool canStandAt(mlir::Operation *op, mlir::Operation *wait,
+  bool canStandAt(mlir::Operation *op, mlir::Operation *wait, unsigned depth,
                   llvm::SetVector<mlir::Operation *> &brought) const;
   llvm::SmallVector<mlir::Value> storeAt(zero::WaitOp wait);
   void moveReaders(mlir::Value value, mlir::Operation *op);
   void note(mlir::Value value);
+  bool readsKeptStack(mlir::Operation *op);
   void readLate(zero::StartOp start, const Transfer &transfer);
 
   BlockTransfers &transfers;
   OpOrder order;
+  /// Whether stacks of layers are kept beyond their reads in the block.
+  llvm::DenseMap<mlir::Value, bool> keptStacks;
   /// The last op of the compute that the calls so far depend on.
   mlir::Operation *latest = nullptr;
 };

@@ -11,6 +11,8 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 
+#include <utility>
+
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
@@ -18,6 +20,9 @@ using namespace zpp::zero;
 /// The bytes of a result from which on it is worth a tie. Smaller ones XLA may
 /// compute together.
 static constexpr int64_t kLeastTied = 1 << 20;
+
+/// The most ops in a row that move with the store of a layer.
+static constexpr unsigned kDeepestStore = 16;
 
 bool zpp::isTied(Value value) {
   if (auto start = value.getDefiningOp<StartOp>())
@@ -352,11 +357,14 @@ Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
 }
 
 /// True if `op` is available directly behind `wait`, or can move there after
-/// ops that are added to `brought`, it being the last one.
-bool Ties::canStandAt(Operation *op, Operation *wait,
+/// ops that are added to `brought`, it being the last one. There may be `depth`
+/// ops in a row: casts, and arithmetic of indices.
+bool Ties::canStandAt(Operation *op, Operation *wait, unsigned depth,
                       llvm::SetVector<Operation *> &brought) const {
   if (op == wait || order.isBefore(op, wait) || brought.contains(op))
     return true;
+  if (depth == 0)
+    return false;
   size_t numBefore = order.countBefore(getHeavyOps(), op);
   bool isHeavy =
       numBefore < getHeavyOps().size() && getHeavyOps()[numBefore] == op;
@@ -370,7 +378,7 @@ bool Ties::canStandAt(Operation *op, Operation *wait,
     bool isEarlierStore = getWrittenLayer(source) &&
                           !order.isBefore(source, wait) &&
                           !brought.contains(source);
-    if (isEarlierStore || !canStandAt(source, wait, brought))
+    if (isEarlierStore || !canStandAt(source, wait, depth - 1, brought))
       return false;
   }
   brought.insert(op);
@@ -397,7 +405,7 @@ SmallVector<Value> Ties::storeAt(WaitOp wait) {
         continue;
       if (getWrittenLayer(user) && use.getOperandNumber() == 1) {
         size_t numBrought = brought.size();
-        if (canStandAt(user, wait, brought) &&
+        if (canStandAt(user, wait, kDeepestStore, brought) &&
             isOnlyReadFor(user->getOperand(0), user))
           stacks.push_back(user->getResult(0));
         else
@@ -473,10 +481,13 @@ void Ties::note(Value value) {
 /// True if `op` reads one of several layers of a stack that is there longer
 /// than these reads need it. Others are gone as soon as all layers have been
 /// read, and what was read goes layer by layer.
-static bool readsKeptStack(Operation *op) {
+bool Ties::readsKeptStack(Operation *op) {
   if (!getReadLayer(op))
     return false;
   Value stack = op->getOperand(0);
+  auto [it, isNew] = keptStacks.try_emplace(stack, false);
+  if (!isNew)
+    return it->second;
   int64_t numReads = 0;
   bool isKept = isa<BlockArgument>(stack);
   for (Operation *user : stack.getUsers()) {
@@ -484,8 +495,8 @@ static bool readsKeptStack(Operation *op) {
     numReads += isRead;
     isKept |= !isRead;
   }
-  return numReads > 1 &&
-         (isKept || numReads > cast<ShapedType>(stack.getType()).getDimSize(0));
+  int64_t layers = cast<ShapedType>(stack.getType()).getDimSize(0);
+  return it->second = numReads > 1 && (isKept || numReads > layers);
 }
 
 /// Has XLA read and cast the operands of `start` when it starts, by a barrier
