@@ -48,6 +48,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
     "state": {}, "state-scan": {"scan": True, "layers": 17},
     "micro-batches": {"accumulate": 4}, "state-micro-batches": {"accumulate": 4},
+    "state-micro-batches-scan": {"accumulate": 4, "scan": True},
     "replicated-micro-batches": {"accumulate": 4, "replicated": ("node",)},
     "replicated-micro-batches-scan": {
         "accumulate": 4, "replicated": ("node",), "scan": True}}
@@ -61,6 +62,7 @@ _REPLICATED: dict[str, Any] = {"secondary": "none"} | _SLOW
 OPTIONS: dict[str, dict[str, Any]] = {
     "state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
     "state-micro-batches": _STATE | _ONCE,
+    "state-micro-batches-scan": _STATE | _ONCE | {"secondary": "gpu"},
     "replicated-micro-batches": _REPLICATED,
     "replicated-micro-batches-scan": _REPLICATED}
 LONG = "layers"
