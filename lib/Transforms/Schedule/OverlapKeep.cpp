@@ -137,6 +137,9 @@ private:
       return;
     Operation *wait = waits[number];
     const OpOrder &order = ties.getOrder();
+    // A collective that reads the result of another one has moved with that.
+    if (order.isBefore(wait, source))
+      return;
     auto isBefore = [&](Operation *a, Operation *b) {
       return order.isBefore(a, b);
     };

@@ -27,11 +27,13 @@ public:
       StartOp start = transfer.start;
       WaitOp wait = transfer.wait;
       Operation *op = isStart ? start.getOperation() : wait.getOperation();
-      if (isStart)
+      if (isStart) {
         for (Operation *source : transfer.sources)
           // It may stand earlier already, for other readers.
           if (!isBefore(source, call.before))
             bring(source, call.before);
+        bringConstants(start, call.before);
+      }
       move(op, call.before);
       if (!isStart)
         for (Operation *derived : transfer.derived)
@@ -83,6 +85,17 @@ private:
       if (source && source->getBlock() == &transfers.getBlock() &&
           !isBefore(source, before) && transfers.isConstant(operand))
         path.emplace_back(source, 0);
+    }
+  }
+
+  /// Moves those of the operands of `start` that are constant and not available
+  /// there.
+  void bringConstants(StartOp start, int64_t before) {
+    for (Value input : start.getInputs()) {
+      Operation *source = input.getDefiningOp();
+      if (source && source->getBlock() == &transfers.getBlock() &&
+          !isBefore(source, before) && transfers.isConstant(input))
+        bring(source, before);
     }
   }
 

@@ -38,6 +38,24 @@ func.func @plus_one(%x: tensor<4x16xf32>, %u: tensor<16x16xf32>, %w: tensor<2x32
   return %9 : tensor<4x32xf32>
 }
 
+// A constant moves with the start that reads it.
+
+// CHECK-LABEL: func @constant
+// CHECK: %[[C:.*]] = "stablehlo.constant"
+// CHECK-NEXT: zero.start @zpp_host::@gather(%[[C]])
+// CHECK: "stablehlo.dot_general"
+// CHECK: zero.wait
+// CHECK: "stablehlo.dot_general"
+func.func @constant(%x: tensor<4x16xf32>, %u: tensor<16x16xf32>) -> tensor<4x32xf32> {
+  %0 = "stablehlo.dot_general"(%x, %u) : (tensor<4x16xf32>, tensor<16x16xf32>) -> tensor<4x16xf32>
+  %1 = "stablehlo.tanh"(%0) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %2 = "stablehlo.constant"() <{value = dense<1.0> : tensor<2x32xf32>}> : () -> tensor<2x32xf32>
+  %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
+  %5 = "stablehlo.dot_general"(%1, %4) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+  return %5 : tensor<4x32xf32>
+}
+
 // -----
 
 #mesh = #zero.mesh<"gpu" = 8>

@@ -121,3 +121,48 @@ func.func @gradients(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32
   %13 = "stablehlo.dot_general"(%12, %10) : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
   return %cast, %5, %4, %10, %13 : tensor<2x4x8xf32>, tensor<2x32xf32>, tensor<f32>, tensor<32x32xf32>, tensor<16x32xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 8>
+module @zpp_host {
+  func.func @gather(%x: tensor<2x32xf32>) -> tensor<16x32xf32> {
+    %e = tensor.empty() : tensor<8x2x32xf32>
+    %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+    %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into tensor<16x32xf32>
+    return %1 : tensor<16x32xf32>
+  }
+}
+
+// Another collective sends the result of a scatter, as with replicas. It moves
+// behind the wait with that result, and is not tied through the wait itself.
+
+// CHECK-LABEL: func @replicas
+// CHECK: %[[S:.*]] = zero.start
+// CHECK: %[[P:.*]] = "stablehlo.reduce_scatter"
+// CHECK: %{{.*}}, %[[T:.*]]:2 = zero.wait %[[S]] from({{.*}} ties(%{{.*}}, %[[P]] :
+// CHECK: "stablehlo.all_reduce"(%[[T]]#1)
+func.func @replicas(%x: tensor<128x4xf32>, %y: tensor<4x32xf32>, %w: tensor<2x32xf32>) -> (tensor<16x32xf32>, tensor<f32>, tensor<128x32xf32>) {
+  %0 = "stablehlo.dot_general"(%x, %y) : (tensor<128x4xf32>, tensor<4x32xf32>) -> tensor<128x32xf32>
+  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %norm = "stablehlo.reduce"(%0, %zero) <{dimensions = array<i64: 0, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<128x32xf32>, tensor<f32>) -> tensor<f32>
+  %1 = "stablehlo.reduce_scatter"(%0) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<128x32xf32>) -> tensor<16x32xf32>
+  %2 = "stablehlo.all_reduce"(%1) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<16x32xf32>) -> tensor<16x32xf32>
+  %3 = "stablehlo.dot_general"(%x, %y) : (tensor<128x4xf32>, tensor<4x32xf32>) -> tensor<128x32xf32>
+  %4 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
+  %5 = zero.wait %4 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
+  %6 = "stablehlo.dot_general"(%3, %5) : (tensor<128x32xf32>, tensor<16x32xf32>) -> tensor<128x32xf32>
+  return %2, %norm, %6 : tensor<16x32xf32>, tensor<f32>, tensor<128x32xf32>
+}
