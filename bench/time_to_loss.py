@@ -358,7 +358,7 @@ def main():
     parser.add_argument("--link", default="50gbit",
                         help="Ngbit, shared or nvlink")
     parser.add_argument("--minutes", type=float, default=2,
-                        help="of training, for each row")
+                        help="of training, for each row and order")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N",
                         help="of the order of the data: a training for each")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",

@@ -124,8 +124,10 @@ def time_to_loss(page):
     rows = table(page, "Time to loss", "step", "held-out loss", "smallest, largest")
     fsdp, once, ours = (row(rows, step)
                         for step in ("FSDP", "FSDP, gathered once", "ZeRO++"))
+
     def ends(entry):
         return " to ".join(entry["smallest, largest"].split(", "))
+
     its, of_once = (ours[name] for name in ("has FSDP's last loss after",
                                             "that of FSDP, gathered once"))
     return (

@@ -32,7 +32,9 @@ public:
           // It may stand earlier already, for other readers.
           if (!isBefore(source, call.before))
             bring(source, call.before);
-        bringConstants(start, call.before);
+        for (Value input : start.getInputs())
+          if (Operation *source = getMissing(input, call.before))
+            bring(source, call.before);
       }
       move(op, call.before);
       if (!isStart)
@@ -69,6 +71,16 @@ private:
     getPlace(op) = {before, numMoved++, op};
   }
 
+  /// The op of the block that `value`, a constant, comes from, if it is not
+  /// available at `before`; else null.
+  Operation *getMissing(Value value, int64_t before) {
+    Operation *source = value.getDefiningOp();
+    return source && source->getBlock() == &transfers.getBlock() &&
+                   !isBefore(source, before) && transfers.isConstant(value)
+               ? source
+               : nullptr;
+  }
+
   /// Moves `op`, and before it those of its constant operands that are not
   /// available there.
   void bring(Operation *op, int64_t before) {
@@ -80,22 +92,8 @@ private:
         path.pop_back();
         continue;
       }
-      Value operand = reader->getOperand(next++);
-      Operation *source = operand.getDefiningOp();
-      if (source && source->getBlock() == &transfers.getBlock() &&
-          !isBefore(source, before) && transfers.isConstant(operand))
+      if (Operation *source = getMissing(reader->getOperand(next++), before))
         path.emplace_back(source, 0);
-    }
-  }
-
-  /// Moves those of the operands of `start` that are constant and not available
-  /// there.
-  void bringConstants(StartOp start, int64_t before) {
-    for (Value input : start.getInputs()) {
-      Operation *source = input.getDefiningOp();
-      if (source && source->getBlock() == &transfers.getBlock() &&
-          !isBefore(source, before) && transfers.isConstant(input))
-        bring(source, before);
     }
   }
 

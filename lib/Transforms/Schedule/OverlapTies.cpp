@@ -363,24 +363,19 @@ bool Ties::canStandAt(Operation *op, Operation *wait, unsigned depth,
                       llvm::SetVector<Operation *> &brought) const {
   if (op == wait || order.isBefore(op, wait) || brought.contains(op))
     return true;
-  if (depth == 0)
-    return false;
+  // Layers are stored in the order of their waits.
+  bool isOtherStore = depth < kDeepestStore && getWrittenLayer(op);
   size_t numBefore = order.countBefore(getHeavyOps(), op);
   bool isHeavy =
       numBefore < getHeavyOps().size() && getHeavyOps()[numBefore] == op;
-  if (isHeavy || !isFreelyPlaced(op) || transfers.isMovedSource(op))
+  if (depth == 0 || isOtherStore || isHeavy || !isFreelyPlaced(op) ||
+      transfers.isMovedSource(op))
     return false;
-  for (Value operand : op->getOperands()) {
-    Operation *source = operand.getDefiningOp();
-    if (!source || source->getBlock() != &getBlock())
-      continue;
-    // Layers are stored in the order of their waits.
-    bool isEarlierStore = getWrittenLayer(source) &&
-                          !order.isBefore(source, wait) &&
-                          !brought.contains(source);
-    if (isEarlierStore || !canStandAt(source, wait, depth - 1, brought))
+  for (Value operand : op->getOperands())
+    if (Operation *source = operand.getDefiningOp();
+        source && source->getBlock() == &getBlock() &&
+        !canStandAt(source, wait, depth - 1, brought))
       return false;
-  }
   brought.insert(op);
   return true;
 }
@@ -388,7 +383,8 @@ bool Ties::canStandAt(Operation *op, Operation *wait, unsigned depth,
 /// Moves the stores of what `wait` brings in stacks of layers directly behind
 /// it, if nothing else reads the stack as it was before. Returns the stacks
 /// that are worth a tie. Without one XLA would store all layers at the end, and
-/// keep them until then.
+/// keep them until then. That is best for a stack which begins as a constant,
+/// since it has no memory before, and at the end activations are gone.
 SmallVector<Value> Ties::storeAt(WaitOp wait) {
   SmallVector<Value> worklist(wait.getOutputs()), stacks;
   llvm::SetVector<Operation *> seen, brought;
@@ -514,13 +510,14 @@ void Ties::readLate(StartOp start, const Transfer &transfer) {
         }))
       own.insert(op);
   for (Operation *op : llvm::reverse(own)) {
-    // A slice that the loop takes belongs to this iteration anyway.
-    auto isCastAgain = [&] {
-      Operation *source = op->getOperand(0).getDefiningOp();
-      return transfer.isRepeated && isNamed(op, guest::kConvert) &&
-             (!source || source->getBlock() != start->getBlock());
-    };
-    if (!isCastAgain() && (ties.empty() || !readsKeptStack(op)))
+    bool isCast = transfer.isRepeated && isNamed(op, guest::kConvert);
+    if (!isCast && (ties.empty() || !readsKeptStack(op)))
+      continue;
+    // A slice that the loop takes belongs to this iteration anyway, and a stack
+    // of which only this start reads is computed for it.
+    Operation *source = op->getOperand(0).getDefiningOp();
+    if (source && (isCast ? source->getBlock() == start->getBlock()
+                          : own.contains(source)))
       continue;
     readers.push_back(op);
     operands.push_back(op->getOperand(0));

@@ -85,3 +85,48 @@ func.func @one(%x: tensor<32x16xf32>, %z: tensor<32x16xf32>, %stack: tensor<3x2x
   %a2 = "stablehlo.dot_general"(%b1, %g2) : (tensor<32x16xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
   return %a2 : tensor<32x32xf32>
 }
+
+// -----
+
+#mesh = #zero.mesh<"gpu" = 8>
+module @zpp_host {
+  func.func @gather(%x: tensor<2x32xf32>, %y: tensor<2x32xf32>) -> tensor<16x32xf32> {
+    %s = arith.addf %x, %y : tensor<2x32xf32>
+    %e = tensor.empty() : tensor<8x2x32xf32>
+    %0 = zero.all_gather_chunks %s along ["gpu"] on #mesh into %e : tensor<2x32xf32> into tensor<8x2x32xf32> -> tensor<8x2x32xf32>
+    %1 = tensor.collapse_shape %0 [[0, 1], [2]] : tensor<8x2x32xf32> into tensor<16x32xf32>
+    return %1 : tensor<16x32xf32>
+  }
+}
+
+// A stack that is cast for one start alone is not there before. Only the cast comes
+// after the barrier.
+
+// CHECK-LABEL: func @cast
+// CHECK: %[[B:.*]]:2 = "stablehlo.optimization_barrier"(%arg2, %{{.*}})
+// CHECK: %[[CAST:.*]] = "stablehlo.convert"(%[[B]]#0)
+// CHECK: "stablehlo.dynamic_slice"(%[[CAST]],
+// CHECK: "stablehlo.dynamic_slice"(%[[CAST]],
+// CHECK: zero.start {{.*}} ties(%[[B]]#1 :
+func.func @cast(%x: tensor<32x16xf32>, %z: tensor<32x16xf32>, %stack: tensor<1x2x32xbf16>, %i: tensor<i32>, %j: tensor<i32>, %v0: tensor<2x32xf32>, %v1: tensor<2x32xf32>) -> tensor<32x32xf32> {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %s0 = zero.start @zpp_host::@gather(%v0, %v0) {origins = [{role = "weight"}]} : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<16x32xf32>
+  %g0 = zero.wait %s0 from(%v0, %v0 : tensor<2x32xf32>, tensor<2x32xf32>) : tensor<16x32xf32>
+  %a0 = "stablehlo.dot_general"(%x, %g0) : (tensor<32x16xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  %b0 = "stablehlo.dot_general"(%a0, %z) : (tensor<32x32xf32>, tensor<32x16xf32>) -> tensor<32x16xf32>
+  %s1 = zero.start @zpp_host::@gather(%v1, %v1) {origins = [{role = "weight"}]} : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<16x32xf32>
+  %g1 = zero.wait %s1 from(%v1, %v1 : tensor<2x32xf32>, tensor<2x32xf32>) : tensor<16x32xf32>
+  %a1 = "stablehlo.dot_general"(%b0, %g1) : (tensor<32x16xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  %b1 = "stablehlo.dot_general"(%a1, %z) : (tensor<32x32xf32>, tensor<32x16xf32>) -> tensor<32x16xf32>
+  %again = "stablehlo.optimization_barrier"(%v0) : (tensor<2x32xf32>) -> tensor<2x32xf32>
+  %cast = "stablehlo.convert"(%stack) : (tensor<1x2x32xbf16>) -> tensor<1x2x32xf32>
+  %row0 = "stablehlo.dynamic_slice"(%cast, %i, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 32>}> : (tensor<1x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
+  %w0 = "stablehlo.reshape"(%row0) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
+  %row1 = "stablehlo.dynamic_slice"(%cast, %j, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 32>}> : (tensor<1x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
+  %w1 = "stablehlo.reshape"(%row1) : (tensor<1x2x32xf32>) -> tensor<2x32xf32>
+  %sum = "stablehlo.add"(%w0, %w1) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  %s2 = zero.start @zpp_host::@gather(%sum, %again) {origins = [{role = "weight"}]} : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<16x32xf32>
+  %g2 = zero.wait %s2 from(%sum, %again : tensor<2x32xf32>, tensor<2x32xf32>) : tensor<16x32xf32>
+  %a2 = "stablehlo.dot_general"(%b1, %g2) : (tensor<32x16xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  return %a2 : tensor<32x32xf32>
+}
