@@ -23,10 +23,11 @@ from collections.abc import Iterable
 from lab import launch
 
 NODES = 2
-#: Threads of NCCL for each of its channels, by the kind of links between nodes. With
-#: more threads than processors some stand still for milliseconds, as do the messages
-#: that they send. A link that is not shaped needs more of them to be full.
-_THREADS = {"shaped": "1", "shared": "4"}
+#: Threads of NCCL for each of its channels, and sockets of each, by the kind of links
+#: between nodes. With more threads than processors some stand still for milliseconds,
+#: as do the messages that they send. A link that is not shaped needs more of both to
+#: be full.
+_THREADS = {"shaped": ("1", "4"), "shared": ("2", "8")}
 #: The packets that a processor's queue of received ones holds.
 _BACKLOG = pathlib.Path("/proc/sys/net/core/netdev_max_backlog")
 #: The processors that take what the loopback device has sent, as a mask.
@@ -116,11 +117,12 @@ def environment(rank: int, ranks: int, per_node: int, link: str
     variables = {"NCCL_NVLS_ENABLE": "0"}
     two_nodes = link != "nvlink"
     if two_nodes:
+        threads, sockets = _THREADS[kind(link)]
         variables |= {
             "NCCL_HOSTID": f"node{rank // per_node}",
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
-            "NCCL_SOCKET_NTHREADS": _THREADS[kind(link)],
-            "NCCL_NSOCKS_PERTHREAD": "4",
+            "NCCL_SOCKET_NTHREADS": threads,
+            "NCCL_NSOCKS_PERTHREAD": sockets,
             # Sends to single peers in messages as long as those of NCCL's
             # collectives.
             "NCCL_P2P_NET_CHUNKSIZE": "524288"}

@@ -124,8 +124,10 @@ def test_ranks_of_one_gpu_are_on_different_hosts(monkeypatch, gpus, link, hosts)
     assert {found.get("XLA_PYTHON_CLIENT_MEM_FRACTION")
             for found in variables} == part
     # More threads than processors would take turns.
-    threads = {"50gbit": "1", "shared": "4", "nvlink": None}[link]
-    assert {found.get("NCCL_SOCKET_NTHREADS") for found in variables} == {threads}
+    sockets = {"50gbit": ("1", "4"), "shared": ("2", "8"),
+               "nvlink": (None, None)}[link]
+    assert {(found.get("NCCL_SOCKET_NTHREADS"), found.get("NCCL_NSOCKS_PERTHREAD"))
+            for found in variables} == {sockets}
     if gpus:
         for gpu in range(gpus):
             same = [found.get("NCCL_HOSTID") for rank, found in
