@@ -60,6 +60,8 @@ static std::optional<unsigned> getAliased(OpResult result,
   // After inputs and outputs there are ties, which pass through.
   unsigned inputs = getInputs(op).size(), outputs = getOutputs(op).size();
   unsigned fromEnd = op->getNumResults() - index;
+  if (isAnyStart && index < outputs)
+    return getOverwrittenInput(op, index);
   if (isAnyStart)
     return fromEnd <= op->getNumOperands() - inputs
                ? std::optional(op->getNumOperands() - fromEnd)

@@ -143,6 +143,25 @@ ValueRange zpp::getInputs(Operation *op) {
       .take_front(getCount(op, "inputs", op->getNumOperands()));
 }
 
+std::optional<unsigned> zpp::getOverwrittenInput(Operation *start,
+                                                 unsigned output) {
+  auto config = start->getAttrOfType<DictionaryAttr>("backend_config");
+  Attribute found = config ? config.get("in_place") : Attribute();
+  // Pairs of an input and an output. StableHLO's portable form makes a tensor
+  // of an array.
+  SmallVector<int64_t> pairs;
+  if (auto array = dyn_cast_or_null<DenseI64ArrayAttr>(found))
+    llvm::append_range(pairs, array.asArrayRef());
+  else if (auto tensor = dyn_cast_or_null<DenseIntElementsAttr>(found);
+           tensor && tensor.getElementType().isInteger(64))
+    llvm::append_range(pairs, tensor.getValues<int64_t>());
+  auto numInputs = static_cast<int64_t>(getInputs(start).size());
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+    if (pairs[i + 1] == output && pairs[i] >= 0 && pairs[i] < numInputs)
+      return pairs[i];
+  return std::nullopt;
+}
+
 Operation *zpp::getWait(Operation *start) {
   for (Value output : getOutputs(start))
     for (Operation *user : output.getUsers())

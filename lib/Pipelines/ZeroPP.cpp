@@ -195,6 +195,9 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     differences.format = getWeightFormat(options);
     differences.block = settings.block;
     differences.start = begins(options);
+    // Loops that become layers leave no stacks, which would be copied.
+    if (settings.isCuda)
+      differences.splitLayers = UnrollLoopsPassOptions().maxTrips;
     pm.addPass(createSendDifferencesPass(differences));
   }
   if (begins(options))

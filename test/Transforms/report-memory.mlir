@@ -107,3 +107,48 @@
     "func.return"(%read) : (tensor<1x1024x1024xbf16>) -> ()
   }) : () -> ()
 }) {mhlo.num_partitions = 4 : i32} : () -> ()
+
+// -----
+
+// What is added to what is held takes over its memory, ...
+
+// CHECK:      "peak_bytes": 3145728,
+// CHECK-NEXT: "state_bytes": 3145728,
+"builtin.module"() ({
+  "func.func"() <{function_type = (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>, sym_name = "main"}> ({
+  ^bb0(%w: tensor<512x1024xbf16>, %h: tensor<1024x1024xbf16>):
+    %s = "stablehlo.custom_call"(%w, %h) <{call_target_name = "zpp.start", backend_config = {in_place = array<i64: 1, 0>, inputs = 2 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %a = "stablehlo.custom_call"(%w, %s) <{call_target_name = "zpp.wait", backend_config = {inputs = 1 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    "func.return"(%a) : (tensor<1024x1024xbf16>) -> ()
+  }) : () -> ()
+}) : () -> ()
+
+// -----
+
+// ... also where StableHLO's portable form has made a tensor of the pairs.
+
+// CHECK:      "peak_bytes": 3145728,
+// CHECK-NEXT: "state_bytes": 3145728,
+"builtin.module"() ({
+  "func.func"() <{function_type = (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>, sym_name = "main"}> ({
+  ^bb0(%w: tensor<512x1024xbf16>, %h: tensor<1024x1024xbf16>):
+    %s = "stablehlo.custom_call"(%w, %h) <{call_target_name = "zpp.start", backend_config = {in_place = dense<[1, 0]> : tensor<2xi64>, inputs = 2 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %a = "stablehlo.custom_call"(%w, %s) <{call_target_name = "zpp.wait", backend_config = {inputs = 1 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    "func.return"(%a) : (tensor<1024x1024xbf16>) -> ()
+  }) : () -> ()
+}) : () -> ()
+
+// -----
+
+// Nothing has verified the pairs: here the output has memory of its own.
+
+// CHECK:      "peak_bytes": 5242880,
+// CHECK-NEXT: "state_bytes": 3145728,
+"builtin.module"() ({
+  "func.func"() <{function_type = (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>, sym_name = "main"}> ({
+  ^bb0(%w: tensor<512x1024xbf16>, %h: tensor<1024x1024xbf16>):
+    %s = "stablehlo.custom_call"(%w, %h) <{call_target_name = "zpp.start", backend_config = {in_place = array<i64: 2, 0, 1>, inputs = 2 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %a = "stablehlo.custom_call"(%w, %s) <{call_target_name = "zpp.wait", backend_config = {inputs = 1 : i64, outputs = 1 : i64}}> : (tensor<512x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    "func.return"(%a) : (tensor<1024x1024xbf16>) -> ()
+  }) : () -> ()
+}) : () -> ()

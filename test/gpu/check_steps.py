@@ -47,6 +47,7 @@ ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 MODELS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "f16": {"dtype": "float16"},
     "state": {}, "state-scan": {"scan": True, "layers": 17},
+    "state-short-scan": {"scan": True},
     "micro-batches": {"accumulate": 4}, "state-micro-batches": {"accumulate": 4},
     "state-micro-batches-scan": {"accumulate": 4, "scan": True},
     "replicated-micro-batches": {"accumulate": 4, "replicated": ("node",)},
@@ -60,7 +61,8 @@ _SLOW: dict[str, Any] = {"links": "node=0.1gbit,gpu=1gbit"}
 _ONCE: dict[str, Any] = {"secondary": 1, "accumulate": "gpu"} | _SLOW
 _REPLICATED: dict[str, Any] = {"secondary": "none"} | _SLOW
 OPTIONS: dict[str, dict[str, Any]] = {
-    "state": _STATE, "state-scan": _STATE, "micro-batches": _ONCE,
+    "state": _STATE, "state-scan": _STATE, "state-short-scan": _STATE,
+    "micro-batches": _ONCE,
     "state-micro-batches": _STATE | _ONCE,
     "state-micro-batches-scan": _STATE | _ONCE | {"secondary": "gpu"},
     "replicated-micro-batches": _REPLICATED,

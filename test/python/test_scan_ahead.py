@@ -79,8 +79,10 @@ FORMS = {
 
 
 #: Forms in which differences are sent in the iterations, rather than before the loop.
-IN_ITERATIONS = {"scan", "odd", "unrolled", "short", "policy-dots",
+IN_ITERATIONS = {"scan", "odd", "unrolled", "policy-dots",
                  "policy-everything-again", "micro-batches"}
+#: Forms whose loop becomes layers, each with differences of its own.
+AS_LAYERS = {"short"}
 
 
 #: In a loop that is not in the shard_map, weights are sent whole.
@@ -104,10 +106,12 @@ def test_gathers_of_a_loop_change_no_bit(name, weights):
     assert forms.sent(report, "before", role="weight", phase="backward") > 0
     assert forms.sent(report, "after", role="weight", phase="backward") == 0
     if weights == "i4:delta" and name not in WHOLE:
-        # Stacks of layers, or layers in the dim of the weight.
+        # Stacks of layers, single layers, or layers in the dim of the weight.
         layouts = fast.rewritten().step.state.layouts.values()
         assert {len(layout.shape) for layout in layouts} == {
             3 if name in IN_ITERATIONS else 2}
+        assert (MATRIX in {layout.shape for layout in layouts}) == (
+            name in AS_LAYERS)
 
 
 @pytest.mark.parametrize("wrap", [forms.inside, forms.outside])

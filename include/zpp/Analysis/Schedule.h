@@ -68,6 +68,11 @@ mlir::Operation *getWait(mlir::Operation *start);
 mlir::ValueRange getOutputs(mlir::Operation *startOrWait);
 /// The inputs of a start.
 mlir::ValueRange getInputs(mlir::Operation *start);
+/// The number of the input whose memory `output`, the number of an output,
+/// takes over; nullopt for one with memory of its own, and for a `zero.start`,
+/// of which that is not known yet.
+std::optional<unsigned> getOverwrittenInput(mlir::Operation *start,
+                                            unsigned output);
 
 /// The origins of the collectives that `start` runs.
 llvm::SmallVector<Origin> getStartedOrigins(mlir::Operation *start);

@@ -977,6 +977,9 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     A loop that gathers a layer in each iteration, and leaves a stack of them
     (`zpp.keep` with a number), takes its layer from the stacks that the step
     before has left, and writes it to these. The state has a dim of layers then.
+    Where the loop has at most `split-layers` iterations, each layer is state by
+    itself: the stacks are joined in front of the loop and taken apart behind it,
+    which costs nothing once the loop has become layers (`zero-unroll-loops`).
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
@@ -1091,6 +1094,9 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     FormatOption<"i4", "i8 or i4">,
     BlockOption,
     StartOption<"send whole weights">,
+    Option<"splitLayers", "split-layers", "int64_t", "0",
+           "Carry each layer by itself where a loop has at most so many "
+           "iterations">,
   ];
 }
 
@@ -2152,7 +2158,8 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     added to that of the sum instead, and there is no other stack. Where each
     iteration reads its layer of a stack and writes it again, as with
     differences, it reads it in front of the write of the iteration before.
-    Remarks say which loops stay, and why.
+    A stack that is joined from layers, and only read and written layer by layer,
+    is replaced by its layers. Remarks say which loops stay, and why.
 
     *Input*:
 

@@ -217,6 +217,14 @@ bool zpp::isNumberOfIteration(Value index, const CountedLoop &loop,
   return affine && affine->factor == 1 && affine->offset == 0;
 }
 
+std::optional<int64_t> zpp::getIndexAt(Value index, int64_t number,
+                                       const CountedLoop &loop,
+                                       ProvenanceAnalysis &provenances) {
+  int budget = kMostIndexOps;
+  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
+  return affine ? std::optional(affine->at(number)) : std::nullopt;
+}
+
 Value zpp::getIterationIndex(Value value, WhileView loop,
                              ProvenanceAnalysis &provenances) {
   llvm::SetVector<Value> pending;

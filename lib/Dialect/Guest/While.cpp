@@ -46,3 +46,25 @@ WhileView zpp::extendLoop(Operation *loop, ValueRange init) {
       region.addArgument(value.getType(), value.getLoc());
   return WhileView(extended);
 }
+
+WhileView zpp::dropCarried(WhileView loop, unsigned index) {
+  OpBuilder builder(loop.getOperation());
+  OperationState state(loop->getLoc(), loop->getName());
+  SmallVector<Value> operands(loop->getOperands());
+  operands.erase(operands.begin() + index);
+  state.addOperands(operands);
+  state.addTypes(ValueRange(operands).getTypes());
+  state.propertiesAttr = loop->getPropertiesAsAttribute();
+  state.addAttributes(loop->getDiscardableAttrDictionary().getValue());
+  loop.getYield()->eraseOperand(index);
+  for (Region &region : loop->getRegions()) {
+    region.front().eraseArgument(index);
+    state.addRegion()->takeBody(region);
+  }
+  Operation *smaller = builder.create(state);
+  for (OpResult result : loop->getResults())
+    if (unsigned number = result.getResultNumber(); number != index)
+      result.replaceAllUsesWith(smaller->getResult(number - (number > index)));
+  loop->erase();
+  return WhileView(smaller);
+}

@@ -51,14 +51,44 @@ struct KeptGather {
     return stack ? stack->loop.loop.getOperation()
                  : AllGatherOp(gather).getOperation();
   }
-  /// The type of what a device keeps of `shard`: it, or a stack of it.
-  RankedTensorType getKeptType(ShardType shard) const {
+  /// The type of what a device has of `shard`: it, or a stack of it.
+  RankedTensorType getWholeType(ShardType shard) const {
     RankedTensorType local = shard.getLocalType();
     if (!stack)
       return local;
     SmallVector<int64_t> shape{stack->loop.trips};
     llvm::append_range(shape, local.getShape());
     return local.clone(shape);
+  }
+};
+
+/// State of a gather.
+struct Carried {
+  /// Its own part and what is held, in turn for each layer if a stack is split.
+  SmallVector<CarriedTensor> tensors;
+  /// True if each layer of a stack is by itself.
+  bool isSplit = false;
+
+  /// Returns what the step before has left of `which`: 0 for own, 1 for held.
+  Value getBefore(OpBuilder &builder, Location loc, unsigned which) const {
+    SmallVector<Value> layers;
+    for (size_t number = which; number < tensors.size(); number += 2)
+      layers.push_back(
+          UnrealizedConversionCastOp(tensors[number].before).getResult(0));
+    return isSplit ? createStack(builder, loc, layers) : layers.front();
+  }
+
+  /// Has the step leave `value` of `which`.
+  void setAfter(OpBuilder &builder, Value value, unsigned which) {
+    if (!isSplit) {
+      tensors[which].after = value;
+      return;
+    }
+    auto indexType = RankedTensorType::get({}, builder.getI32Type());
+    for (size_t number = which; number < tensors.size(); number += 2)
+      tensors[number].after = createLayerSlice(
+          builder, value.getLoc(), value,
+          createIndex(builder, value.getLoc(), indexType, number / 2));
   }
 };
 
@@ -187,7 +217,7 @@ private:
   /// factor of it, the most significant first, its size and the difference of
   /// the ids of devices that are neighbors along it, 0 if it is held whole.
   static SmallVector<NamedAttribute> describe(const KeptGather &kept,
-                                              ShardType shard) {
+                                              ShardType shard, bool isOfLayer) {
     Builder builder(shard.getContext());
     Mesh mesh = shard.getMesh().getMesh();
     SmallVector<int64_t> factors;
@@ -198,7 +228,7 @@ private:
                      ? 0
                      : mesh.getStride(*factor.getAxis().resolve(mesh))});
     SmallVector<int64_t> shape;
-    if (kept.stack)
+    if (kept.stack && !isOfLayer)
       shape.push_back(kept.stack->loop.trips);
     int64_t dim = shard.getDim() + shape.size();
     llvm::append_range(shape, shard.getGlobal().getShape());
@@ -221,37 +251,70 @@ private:
     return {builder.getNamedAttr("source", builder.getI64IntegerAttr(number))};
   }
 
+  /// True if an op in `body` has collectives in a region: such loops stay loops
+  /// (zero-unroll-loops), and stacks that are joined and taken apart are
+  /// copied.
+  static bool hasInnerCollectives(Block &body) {
+    return body
+        .walk([&](Operation *op) {
+          return isa_and_nonnull<ZeroDialect>(op->getDialect()) &&
+                         op->getBlock() != &body
+                     ? WalkResult::interrupt()
+                     : WalkResult::advance();
+        })
+        .wasInterrupted();
+  }
+
+  /// Returns what is carried of `kept` from step to step.
+  Carried createCarried(const KeptGather &kept) {
+    Carried carried;
+    carried.isSplit = kept.stack && kept.stack->loop.trips <= splitLayers &&
+                      !hasInnerCollectives(kept.stack->loop.getBody());
+    ShardType from = kept.getSource().getType();
+    ShardType to = AllGatherOp(kept.gather).getType();
+    auto add = [&](ShardType shard, StringRef kind) {
+      UnrealizedConversionCastOp before;
+      if (!start)
+        before = createBefore(kept.getTop(), carried.isSplit
+                                                 ? shard.getLocalType()
+                                                 : kept.getWholeType(shard));
+      carried.tensors.push_back(
+          {before, {}, kind, describe(kept, shard, carried.isSplit)});
+    };
+    for (int64_t layers = carried.isSplit ? kept.stack->loop.trips : 1; layers;
+         --layers) {
+      add(from, "own");
+      add(to, "held");
+    }
+    return carried;
+  }
+
   /// Has the gathers of `manual` send differences to what the step before has
   /// left, or leave what the next step takes.
   void rewrite(Operation *manual, ArrayRef<KeptGather> group) {
-    SmallVector<CarriedTensor> tensors;
+    SmallVector<Carried> all = llvm::map_to_vector(
+        group, [&](const KeptGather &kept) { return createCarried(kept); });
     llvm::MapVector<Operation *, SmallVector<size_t>> byLoop;
     for (auto [number, kept] : llvm::enumerate(group)) {
-      ShardType from = kept.getSource().getType();
-      ShardType to = AllGatherOp(kept.gather).getType();
-      UnrealizedConversionCastOp own, held;
-      if (!start) {
-        own = createBefore(kept.getTop(), kept.getKeptType(from));
-        held = createBefore(kept.getTop(), kept.getKeptType(to));
-      }
-      tensors.push_back({own, {}, "own", describe(kept, from)});
-      tensors.push_back({held, {}, "held", describe(kept, to)});
-      if (kept.stack)
+      if (kept.stack) {
         byLoop[kept.getTop()].push_back(number);
-    }
-    for (auto [number, kept] : llvm::enumerate(group)) {
-      if (kept.stack)
         continue;
-      CarriedTensor &own = tensors[2 * number], &held = tensors[2 * number + 1];
+      }
+      OpBuilder builder(kept.gather);
+      Location loc = AllGatherOp(kept.gather).getLoc();
       OwnAndHeld before;
       if (!start)
-        before = {own.before.getResult(0), held.before.getResult(0)};
+        before = {all[number].getBefore(builder, loc, 0),
+                  all[number].getBefore(builder, loc, 1)};
       OwnAndHeld after = keep(kept, before);
-      own.after = after.own;
-      held.after = after.held;
+      all[number].setAfter(builder, after.own, 0);
+      all[number].setAfter(builder, after.held, 1);
     }
     for (auto &[loop, numbers] : byLoop)
-      rewriteLoop(loop, numbers, group, tensors);
+      rewriteLoop(loop, numbers, group, all);
+    SmallVector<CarriedTensor> tensors;
+    for (const Carried &carried : all)
+      llvm::append_range(tensors, carried.tensors);
     carryState(manual, tensors);
   }
 
@@ -259,8 +322,7 @@ private:
   /// iteration takes a layer from the stacks that the step before has left, and
   /// writes it there again.
   void rewriteLoop(Operation *loop, ArrayRef<size_t> numbers,
-                   ArrayRef<KeptGather> group,
-                   MutableArrayRef<CarriedTensor> tensors) {
+                   ArrayRef<KeptGather> group, MutableArrayRef<Carried> all) {
     OpBuilder builder(loop);
     SmallVector<Value> inits, replaced;
     for (size_t number : numbers) {
@@ -268,13 +330,13 @@ private:
       if (start) {
         inits.push_back(
             createZeros(builder, loop->getLoc(),
-                        kept.getKeptType(kept.getSource().getType())));
+                        kept.getWholeType(kept.getSource().getType())));
         continue;
       }
-      inits.push_back(tensors[2 * number].before.getResult(0));
+      inits.push_back(all[number].getBefore(builder, loop->getLoc(), 0));
       OpOperand &held = loop->getOpOperand(kept.stack->index);
       replaced.push_back(held.get());
-      held.set(tensors[2 * number + 1].before.getResult(0));
+      held.set(all[number].getBefore(builder, loop->getLoc(), 1));
     }
     unsigned first = loop->getNumResults();
     Value counter = group[numbers.front()].stack->loop.counter;
@@ -295,10 +357,14 @@ private:
       Value layer = keep(kept, before).own;
       builder.setInsertionPoint(extended.getYield());
       next.push_back(createLayerUpdate(builder, loc, own, layer, counter));
-      tensors[2 * number].after = extended.getResult(first + added);
-      tensors[2 * number + 1].after = extended.getResult(kept.stack->index);
     }
     extended.addNext(next);
+    builder.setInsertionPointAfter(extended.getOperation());
+    for (auto [added, number] : llvm::enumerate(numbers)) {
+      all[number].setAfter(builder, extended.getResult(first + added), 0);
+      all[number].setAfter(builder,
+                           extended.getResult(group[number].stack->index), 1);
+    }
     eraseIfDead(replaced);
   }
 

@@ -9,6 +9,7 @@
 #include "Loops/Deferral.h"
 #include "Loops/LayerStacks.h"
 #include "Loops/Peeling.h"
+#include "Loops/SplitStacks.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/HostModule.h"
@@ -251,6 +252,26 @@ static int64_t getNumLayers(const LayerWrite &write) {
   return cast<ShapedType>(write.update->getResult(0).getType()).getDimSize(0);
 }
 
+/// Notes which layers the iterations read and write.
+static void numberLayers(const CountedLoop &counted,
+                         ArrayRef<IRMapping> mappings,
+                         ProvenanceAnalysis &provenances) {
+  Builder builder(counted.loop->getContext());
+  for (Operation &op : counted.getBody()) {
+    Value index = getReadLayer(&op);
+    if (!index)
+      index = getWrittenLayer(&op);
+    if (!index)
+      continue;
+    for (auto [trip, mapping] : llvm::enumerate(mappings))
+      if (auto number = getIndexAt(index, trip, counted, provenances))
+        mapping.lookup(op.getResult(0))
+            .getDefiningOp()
+            ->setDiscardableAttr(kLayerNumberAttr,
+                                 builder.getI64IntegerAttr(*number));
+  }
+}
+
 /// Has an iteration read its layer of a stack in front of the write of the
 /// iteration before, which writes another one. A gather that adds differences
 /// to what is held can start in that iteration then.
@@ -369,6 +390,7 @@ static void unroll(WhileView loop, const LoopCounter &counter,
       cloneIterations(builder, loop, counter, entering, stores);
   SmallVector<StackedSum> sums;
   if (auto counted = getCountedLoop(loop.getOperation(), provenances)) {
+    numberLayers(*counted, mappings, provenances);
     readAhead(*counted, mappings, provenances);
     sums = findSums(*counted, provenances);
   }
@@ -404,6 +426,7 @@ public:
   void runOnOperation() override {
     if (failed(verifySchedule(getOperation())))
       return signalPassFailure();
+    eraseLayerNumbers(getOperation());
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> unrolled;
     getOperation()->walk([&](Operation *op) {
@@ -427,6 +450,8 @@ public:
     });
     for (const auto &[loop, counter] : unrolled)
       unroll(loop, counter, provenances);
+    splitStacks(getOperation());
+    eraseLayerNumbers(getOperation());
   }
 };
 } // namespace

@@ -2,6 +2,12 @@
 // RUN: zpp-opt %s %{keep} --zero-send-differences=block=32 --remarks-filter=none --split-input-file | FileCheck %s
 // RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 start" --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=START
+// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=3" --remarks-filter=none --split-input-file \
+// RUN:   | FileCheck %s --check-prefix=SPLIT
+// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=3 start" --remarks-filter=none --split-input-file \
+// RUN:   | FileCheck %s --check-prefixes=SPLIT,BEGUN
+// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=2" --remarks-filter=none --split-input-file \
+// RUN:   | FileCheck %s
 // RUN: zpp-opt %s --zero-partition-within-node="in-iterations=4 between-steps=all" --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SHORT
 // RUN: zpp-opt %s %{keep} --zero-quantize-all-gather=single-only --remarks-filter=none --split-input-file \
@@ -49,6 +55,15 @@
 // START: zero.all_gather {{.*}} along ["node"] {zpp.keep = 3
 // START-DAG: "stablehlo.reshape"(%[[FORWARD]]#3) : (tensor<3x64xbf16>) -> tensor<192xbf16>
 // START-DAG: "stablehlo.reshape"(%[[FORWARD]]#2) : (tensor<3x128xbf16>) -> tensor<384xbf16>
+
+// Each layer is state by itself. The loop has stacks of them.
+// SPLIT: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 512>, source = 0 : i64, type = tensor<512xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 512>, source = 0 : i64, type = tensor<1024xbf16>}, {{{.*}}}, {{{.*}}}, {{{.*}}}, {dim = 0 : i64, {{.*}} kind = "held", {{.*}}}]
+// SPLIT-LABEL: func.func public @main
+// SPLIT: %[[FORWARD:.*]]:4 = "stablehlo.while"(
+// SPLIT: "stablehlo.dynamic_slice"(%[[FORWARD]]#3, %{{.*}}) <{slice_sizes = array<i64: 1, 64>}>
+// SPLIT: "stablehlo.dynamic_slice"(%[[FORWARD]]#2, %{{.*}}) <{slice_sizes = array<i64: 1, 128>}>
+// SPLIT: "sdy.return"({{.*}}) : (tensor<3x64xbf16>, tensor<512xbf16>, tensor<64xbf16>, tensor<128xbf16>, tensor<64xbf16>, tensor<128xbf16>, tensor<64xbf16>, tensor<128xbf16>)
+// BEGUN: return {{.*}} : tensor<3x512xbf16>, tensor<4096xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>
 
 // SHORT-LABEL: func.func public @main
 // SHORT: zero.all_gather {{.*}} along ["node"] {zpp.keep}

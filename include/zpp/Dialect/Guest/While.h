@@ -98,6 +98,10 @@ private:
 /// iteration (WhileView::addNext), isWhile is false for the new loop.
 WhileView extendLoop(mlir::Operation *loop, mlir::ValueRange init);
 
+/// Replaces `loop` by one that does not carry value `index`, which nothing but
+/// the yield of the body reads.
+WhileView dropCarried(WhileView loop, unsigned index);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_WHILE_H

@@ -1,0 +1,31 @@
+//===- SplitStacks.h - Stacks of layers as layers ---------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_LOOPS_SPLITSTACKS_H
+#define ZPP_LIB_TRANSFORMS_LOOPS_SPLITSTACKS_H
+
+#include "mlir/IR/Operation.h"
+#include "llvm/ADT/StringRef.h"
+
+namespace zpp {
+
+/// On a read or a write of a layer that an iteration has become: the number of
+/// the layer. The index itself is hidden from XLA.
+inline constexpr llvm::StringLiteral kLayerNumberAttr = "zpp.layer_number";
+
+/// Replaces the stacks in `root` that are joined from layers, or written from
+/// zeros on and taken apart, by their layers, if each read and write of them is
+/// of one layer whose number is known. A layer that is written takes the place
+/// of the one before, and nothing is copied.
+void splitStacks(mlir::Operation *root);
+
+/// Erases kLayerNumberAttr from all ops in `root`.
+void eraseLayerNumbers(mlir::Operation *root);
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_LOOPS_SPLITSTACKS_H
