@@ -14,7 +14,6 @@
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -157,31 +156,13 @@ static bool joinsLayers(Operation *op) {
          });
 }
 
-/// The first write to the stack that `op` reads, if that stack was zeros before
-/// it and `op` reads the same layer in each call; null otherwise.
-static Operation *getFirstWrite(Operation *op) {
-  Value index = getReadLayer(op);
-  if (!index || op->getDiscardableAttr(kLayerNumberAttr) ||
-      !getConstantInteger(index))
-    return nullptr;
-  Operation *first = nullptr;
-  Value stack = op->getOperand(0);
-  for (Operation *write = stack.getDefiningOp();
-       write && getWrittenLayer(write); write = stack.getDefiningOp()) {
-    first = write;
-    stack = write->getOperand(0);
-  }
-  return first && isZeros(stack) ? first : nullptr;
-}
-
 void zpp::splitStacks(Operation *root) {
-  SmallVector<Operation *> joins;
-  llvm::SetVector<Operation *> writes;
+  SmallVector<Operation *> joins, writes;
   root->walk([&](Operation *op) {
     if (joinsLayers(op))
       joins.push_back(op);
-    else if (Operation *write = getFirstWrite(op))
-      writes.insert(write);
+    else if (getWrittenLayer(op) && isZeros(op->getOperand(0)))
+      writes.push_back(op);
   });
   for (Operation *join : joins)
     if (canSplit(join->getResult(0))) {

@@ -17,10 +17,11 @@ namespace zpp {
 /// the layer. The index itself is hidden from XLA.
 inline constexpr llvm::StringLiteral kLayerNumberAttr = "zpp.layer_number";
 
-/// Replaces the stacks in `root` that are joined from layers, or written from
-/// zeros on and taken apart, by their layers, if each read and write of them is
-/// of one layer whose number is known. A layer that is written takes the place
-/// of the one before, and nothing is copied.
+/// Replaces stacks in `root` by their layers: those that are joined from layers
+/// or begin as zeros, if each read and write is of one layer whose number is
+/// known. A layer that is written takes the place of the one before, and
+/// nothing is copied. Barriers and loops that stacks pass through have the
+/// layers.
 void splitStacks(mlir::Operation *root);
 
 /// Erases kLayerNumberAttr from all ops in `root`.
