@@ -65,12 +65,8 @@ WhileView zpp::writeNewStack(OpBuilder &builder, Location loc, WhileView loop,
 std::optional<WrittenStack>
 zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
                      ProvenanceAnalysis &provenances) {
-  WhileView loop = counted.loop;
-  Type type = loop.getCarried(index).getType();
-  std::optional<LayerWrite> write = getLayerWrite(loop, index);
-  if (!write || !write->isOnlyUse ||
-      cast<ShapedType>(type).getDimSize(0) != counted.trips ||
-      !isNumberOfIteration(write->index, counted, provenances))
+  std::optional<LayerWrite> write = getWriteOfAll(counted, index, provenances);
+  if (!write || !isNumberOfIteration(write->index, counted, provenances))
     return std::nullopt;
   return WrittenStack{counted, index, write->layer};
 }

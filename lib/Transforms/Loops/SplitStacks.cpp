@@ -18,11 +18,18 @@
 using namespace mlir;
 using namespace zpp;
 
+/// The most layers of a stack. Others are no layers of a model: barriers and
+/// loops would have thousands of values.
+static constexpr int64_t kMostLayers = 64;
+/// The most writes that may follow each other.
+static constexpr int kMostWrites = 1024;
+
 /// The type of a layer of `stack`, with a first dim of size 1; null if it is no
 /// stack of known size.
 static RankedTensorType getLayerType(Value stack) {
   auto type = dyn_cast<RankedTensorType>(stack.getType());
-  if (!type || !type.hasStaticShape() || type.getRank() < 1)
+  if (!type || !type.hasStaticShape() || type.getRank() < 1 ||
+      type.getDimSize(0) > kMostLayers)
     return {};
   SmallVector<int64_t> shape(type.getShape());
   shape.front() = 1;
@@ -55,9 +62,11 @@ static bool isLasting(Value layer) {
 }
 
 /// True if each use of `stack`, and of what it becomes, is a read or a write of
-/// a layer whose number is known.
-static bool canSplit(Value stack) {
+/// a layer whose number is known. `depth` counts what it has become before.
+static bool canSplit(Value stack, int depth = 0) {
   RankedTensorType layer = getLayerType(stack);
+  if (depth > kMostWrites)
+    return false;
   for (OpOperand &use : stack.getUses()) {
     Operation *op = use.getOwner();
     unsigned number = use.getOperandNumber();
@@ -68,18 +77,19 @@ static bool canSplit(Value stack) {
     } else if (Value index = getWrittenLayer(op); index && number == 0) {
       if (!getLayerNumber(op, index, stack) ||
           op->getOperand(1).getType() != layer ||
-          !isLasting(op->getOperand(1)) || !canSplit(op->getResult(0)))
+          !isLasting(op->getOperand(1)) ||
+          !canSplit(op->getResult(0), depth + 1))
         return false;
     } else if (isBarrier(op)) {
       if (op->getResult(number).getType() != stack.getType() ||
-          !canSplit(op->getResult(number)))
+          !canSplit(op->getResult(number), depth + 1))
         return false;
     } else if (WhileView loop = WhileView::get(op)) {
       if (!loop.isInvariant(number) ||
           !loop.getConditionArgument(number).use_empty() ||
           loop.getResult(number).getType() != stack.getType() ||
-          !canSplit(loop.getCarried(number)) ||
-          !canSplit(loop.getResult(number)))
+          !canSplit(loop.getCarried(number), depth + 1) ||
+          !canSplit(loop.getResult(number), depth + 1))
         return false;
     } else if (!isWhile(op->getParentOp()) ||
                op != WhileView(op->getParentOp()).getYield() ||

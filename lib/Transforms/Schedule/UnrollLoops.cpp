@@ -450,7 +450,8 @@ public:
     });
     for (const auto &[loop, counter] : unrolled)
       unroll(loop, counter, provenances);
-    splitStacks(getOperation());
+    if (!unrolled.empty())
+      splitStacks(getOperation());
     eraseLayerNumbers(getOperation());
   }
 };
