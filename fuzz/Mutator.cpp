@@ -107,13 +107,22 @@ std::string zpp::fuzz::mutateText(StringRef text, Random &random) {
       .str();
 }
 
+/// The element types of all dense arrays in `text`.
+static SmallVector<StringRef> getArrayTypes(StringRef text) {
+  SmallVector<StringRef> parts, types;
+  text.split(parts, "array<");
+  for (StringRef part : ArrayRef(parts).drop_front())
+    types.push_back(
+        part.take_until([](char c) { return c == ':' || c == '>'; }));
+  return types;
+}
+
 static Attribute mutateAttribute(Attribute attribute, Random &random) {
   std::string text;
   llvm::raw_string_ostream(text) << attribute;
   std::string changed = mutateText(text, random);
   // MLIR's parser crashes on array<bf16: ...> and the like.
-  if (isa<DenseArrayAttr>(attribute) &&
-      StringRef(changed).split(':').first != StringRef(text).split(':').first)
+  if (getArrayTypes(changed) != getArrayTypes(text))
     return {};
   return parseAttribute(changed, attribute.getContext());
 }

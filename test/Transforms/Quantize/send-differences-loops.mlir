@@ -177,3 +177,69 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
   }) : (tensor<3x512xbf16>, tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>)
   return %0#0, %0#1 : tensor<3x512xbf16>, tensor<4096xbf16>
 }
+
+// -----
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<512xbf16, dim 0 = ("node", "gpu") on #mesh>
+!whole = !zero.shard<512xbf16, dim 0 = (2, 4) on #mesh>
+
+// A loop with an op of the dialect in a region stays a loop, and so do its stacks.
+
+// CHECK-LABEL: func.func public @inner
+// SHORT-LABEL: func.func public @inner
+// SPLIT-LABEL: func.func public @inner
+// SPLIT-NOT: concatenate
+// SPLIT: return {{.*}} tensor<1536xbf16>, tensor<3072xbf16>
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+func.func public @inner(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>) {
+  %0:2 = "sdy.manual_computation"(%w, %y) <{
+      in_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>,
+      manual_axes = #sdy<manual_axes{"node", "gpu"}>,
+      out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>}> ({
+  ^bb0(%a: tensor<3x64xbf16>, %x: tensor<512xbf16>):
+    %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+    %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+    %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
+    %f:2 = "stablehlo.while"(%c0, %x) ({
+    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
+      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%more) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
+      %0 = "stablehlo.dynamic_slice"(%a, %i, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+      %2 = zero.from_local %1 : tensor<64xbf16> to !primary
+      %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
+      %4 = zero.to_local %3 : !whole to tensor<512xbf16>
+      %q = "stablehlo.case"(%i) ({
+        %6 = zero.from_local %1 : tensor<64xbf16> to !primary
+        %7 = zero.to_local %6 : !primary to tensor<64xbf16>
+        "stablehlo.return"(%7) : (tensor<64xbf16>) -> ()
+      }) : (tensor<i32>) -> tensor<64xbf16>
+      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
+      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
+    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
+    %b:2 = "stablehlo.while"(%c0, %f#1) ({
+    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
+      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      "stablehlo.return"(%more) : (tensor<i1>) -> ()
+    }, {
+    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
+      %j = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      %0 = "stablehlo.dynamic_slice"(%a, %j, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+      %2 = zero.from_local %1 : tensor<64xbf16> to !primary
+      %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
+      %4 = zero.to_local %3 : !whole to tensor<512xbf16>
+      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
+      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
+    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
+    %u = "stablehlo.add"(%a, %a) : (tensor<3x64xbf16>, tensor<3x64xbf16>) -> tensor<3x64xbf16>
+    "sdy.return"(%u, %b#1) : (tensor<3x64xbf16>, tensor<512xbf16>) -> ()
+  }) : (tensor<3x512xbf16>, tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>)
+  return %0#0, %0#1 : tensor<3x512xbf16>, tensor<4096xbf16>
+}
