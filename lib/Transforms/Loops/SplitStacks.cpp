@@ -131,7 +131,7 @@ static void split(Value stack, ArrayRef<Value> layers) {
     // The yield of a loop reads what the loop carries until that is dropped.
     for (OpOperand &use : stack.getUses())
       if (!isa<BlockArgument>(stack) ||
-          use.getOwner() != stack.getParentBlock()->getTerminator())
+          use.getOwner() != &stack.getParentBlock()->back())
         return &use;
     return nullptr;
   };
@@ -174,11 +174,13 @@ void zpp::splitStacks(Operation *root) {
     else if (getWrittenLayer(op) && isZeros(op->getOperand(0)))
       writes.push_back(op);
   });
+  // Erased at the end: the ops of one may compute layers of another one.
+  SmallVector<Value> replaced;
   for (Operation *join : joins)
     if (canSplit(join->getResult(0))) {
       SmallVector<Value> layers(join->getOperands());
       split(join->getResult(0), layers);
-      eraseIfDead(join->getResult(0));
+      replaced.push_back(join->getResult(0));
     }
   for (Operation *write : writes) {
     Value stack = write->getOperand(0), first = write->getOperand(1);
@@ -193,8 +195,10 @@ void zpp::splitStacks(Operation *root) {
         createZeros(builder, write->getLoc(), getLayerType(stack)));
     layers[*number] = first;
     split(write->getResult(0), layers);
-    eraseIfDead(write->getResult(0));
+    replaced.push_back(stack);
+    write->erase();
   }
+  eraseIfDead(replaced);
 }
 
 void zpp::eraseLayerNumbers(Operation *root) {

@@ -119,8 +119,10 @@ func.func @micro_batches(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: te
 
 // A stack that a loop begins with zeros, and that is taken apart.
 // CHECK-LABEL: func @begun
+// CHECK-NOT: dense<0.0
 // CHECK-NOT: dynamic_update_slice
 // CHECK: %[[N0:.*]] = "stablehlo.negate"
+// CHECK-NOT: dynamic_update_slice
 // CHECK: %[[N1:.*]] = "stablehlo.negate"
 // CHECK-NOT: dynamic
 // CHECK: return %{{.*}}, %[[N0]], %[[N1]]
@@ -313,5 +315,39 @@ func.func @many(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: tensor<1x2x
   %none = "stablehlo.constant"() <{value = dense<0.0> : tensor<65x2x16xf32>}> : () -> tensor<65x2x16xf32>
   %t = "stablehlo.dynamic_update_slice"(%none, %l0, %one, %zero, %zero) : (tensor<65x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<65x2x16xf32>
   %e = "stablehlo.dynamic_slice"(%t, %one, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<65x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+  return %b#1, %e : tensor<16x16xf32>, tensor<1x2x16xf32>
+}
+
+// A stack of whose layers one is computed from another stack, and read by nobody.
+// CHECK-LABEL: func @nested
+// CHECK-NOT: concatenate
+// CHECK-NOT: dynamic
+// CHECK: return
+func.func @nested(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: tensor<1x2x16xf32>) -> (tensor<16x16xf32>, tensor<1x2x16xf32>) {
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
+  %s = "stablehlo.concatenate"(%l0, %l1) <{dimension = 0 : i64}> : (tensor<1x2x16xf32>, tensor<1x2x16xf32>) -> tensor<2x2x16xf32>
+  %b:2 = "stablehlo.while"(%zero, %x) ({
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>):
+    %c = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%i: tensor<i32>, %a: tensor<16x16xf32>):
+    %at = "stablehlo.subtract"(%one, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %0 = "stablehlo.dynamic_slice"(%s, %at, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<2x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+    %1 = "stablehlo.reshape"(%0) : (tensor<1x2x16xf32>) -> tensor<2x16xf32>
+    %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"}]} : (tensor<2x16xf32>) -> tensor<16x16xf32>
+    %3 = zero.wait %2 from(%1 : tensor<2x16xf32>) : tensor<16x16xf32>
+    %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+    %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    "stablehlo.return"(%n, %4) : (tensor<i32>, tensor<16x16xf32>) -> ()
+  }) : (tensor<i32>, tensor<16x16xf32>) -> (tensor<i32>, tensor<16x16xf32>)
+  %none = "stablehlo.constant"() <{value = dense<0.0> : tensor<2x2x16xf32>}> : () -> tensor<2x2x16xf32>
+  %t = "stablehlo.dynamic_update_slice"(%none, %l0, %one, %zero, %zero) : (tensor<2x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xf32>
+  %d = "stablehlo.dynamic_slice"(%t, %one, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<2x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+  %p = "stablehlo.negate"(%d) : (tensor<1x2x16xf32>) -> tensor<1x2x16xf32>
+  %u = "stablehlo.concatenate"(%l1, %p) <{dimension = 0 : i64}> : (tensor<1x2x16xf32>, tensor<1x2x16xf32>) -> tensor<2x2x16xf32>
+  %e = "stablehlo.dynamic_slice"(%u, %zero, %zero, %zero) <{slice_sizes = array<i64: 1, 2, 16>}> : (tensor<2x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
   return %b#1, %e : tensor<16x16xf32>, tensor<1x2x16xf32>
 }
