@@ -2159,7 +2159,8 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     iteration reads its layer of a stack and writes it again, as with
     differences, it reads it in front of the write of the iteration before.
     A stack that is joined from layers or begins as zeros, and is only read and
-    written layer by layer, is replaced by its layers. Remarks say which loops stay, and why.
+    written layer by layer, is replaced by its layers. Remarks say which loops
+    stay, and why.
 
     *Input*:
 

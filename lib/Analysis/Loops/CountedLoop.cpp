@@ -217,12 +217,14 @@ bool zpp::isNumberOfIteration(Value index, const CountedLoop &loop,
   return affine && affine->factor == 1 && affine->offset == 0;
 }
 
-std::optional<int64_t> zpp::getIndexAt(Value index, int64_t number,
-                                       const CountedLoop &loop,
-                                       ProvenanceAnalysis &provenances) {
+SmallVector<int64_t> zpp::getIndices(Value index, const CountedLoop &loop,
+                                     ProvenanceAnalysis &provenances) {
   int budget = kMostIndexOps;
-  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
-  return affine ? std::optional(affine->at(number)) : std::nullopt;
+  SmallVector<int64_t> indices;
+  if (auto affine = getAffine(index, loop, provenances, budget))
+    for (int64_t number : llvm::seq(loop.trips))
+      indices.push_back(affine->at(number));
+  return indices;
 }
 
 Value zpp::getIterationIndex(Value value, WhileView loop,

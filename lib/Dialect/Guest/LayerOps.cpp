@@ -155,19 +155,6 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc, Value stack,
                        ArrayRef(sizes).drop_front(indices.size()));
 }
 
-Value zpp::createStack(OpBuilder &builder, Location loc, ValueRange layers) {
-  SmallVector<int64_t> shape{1};
-  llvm::append_range(shape, typeOf(layers.front()).getShape());
-  auto operands = llvm::map_to_vector(layers, [&](Value layer) {
-    return createReshape(builder, loc, layer, shape);
-  });
-  shape.front() = layers.size();
-  return createOp(
-      builder, loc, guest::kConcatenate, operands,
-      typeOf(layers.front()).clone(shape),
-      builder.getNamedAttr("dimension", builder.getI64IntegerAttr(0)));
-}
-
 Value zpp::createLayerUpdate(OpBuilder &builder, Location loc, Value stack,
                              Value layer, Value index) {
   SmallVector<int64_t> shape{1};

@@ -401,7 +401,7 @@ void zpp::eraseUnread(Operation *op) {
 }
 
 bool zpp::isConcatenation(Operation *op) {
-  return isNamed(op, guest::kConcatenate) && op->getNumResults() == 1 &&
+  return isNamed(op, "stablehlo.concatenate") && op->getNumResults() == 1 &&
          op->getAttrOfType<IntegerAttr>("dimension");
 }
 

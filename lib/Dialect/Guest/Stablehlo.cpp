@@ -317,7 +317,7 @@ bool zpp::isConsistentMovement(Operation *op) {
 }
 
 bool zpp::isJoin(Operation *op) {
-  return isNamed(op, guest::kConcatenate) || isNamed(op, "stablehlo.pad");
+  return isNamed(op, "stablehlo.concatenate") || isNamed(op, "stablehlo.pad");
 }
 
 bool zpp::isElementwise(Operation *op) {

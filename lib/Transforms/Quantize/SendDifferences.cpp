@@ -70,12 +70,20 @@ struct Carried {
   bool isSplit = false;
 
   /// Returns what the step before has left of `which`: 0 for own, 1 for held.
-  Value getBefore(OpBuilder &builder, Location loc, unsigned which) const {
+  Value getBefore(RewriterBase &builder, Location loc, unsigned which) const {
+    auto get = [&](size_t number) {
+      return UnrealizedConversionCastOp(tensors[number].before).getResult(0);
+    };
+    if (!isSplit)
+      return get(which);
+    StablehloBuilder b(builder, loc);
     SmallVector<Value> layers;
-    for (size_t number = which; number < tensors.size(); number += 2)
-      layers.push_back(
-          UnrealizedConversionCastOp(tensors[number].before).getResult(0));
-    return isSplit ? createStack(builder, loc, layers) : layers.front();
+    for (size_t number = which; number < tensors.size(); number += 2) {
+      SmallVector<int64_t> shape(StablehloBuilder::shapeOf(get(number)));
+      shape.insert(shape.begin(), 1);
+      layers.push_back(b.reshape(get(number), shape));
+    }
+    return b.concatenate(layers, 0);
   }
 
   /// Has the step leave `value` of `which`.
@@ -300,7 +308,7 @@ private:
         byLoop[kept.getTop()].push_back(number);
         continue;
       }
-      OpBuilder builder(kept.gather);
+      IRRewriter builder(kept.gather);
       Location loc = AllGatherOp(kept.gather).getLoc();
       OwnAndHeld before;
       if (!start)
@@ -323,7 +331,7 @@ private:
   /// writes it there again.
   void rewriteLoop(Operation *loop, ArrayRef<size_t> numbers,
                    ArrayRef<KeptGather> group, MutableArrayRef<Carried> all) {
-    OpBuilder builder(loop);
+    IRRewriter builder(loop);
     SmallVector<Value> inits, replaced;
     for (size_t number : numbers) {
       const KeptGather &kept = group[number];

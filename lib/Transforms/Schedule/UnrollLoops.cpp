@@ -263,12 +263,12 @@ static void numberLayers(const CountedLoop &counted,
       index = getWrittenLayer(&op);
     if (!index)
       continue;
-    for (auto [trip, mapping] : llvm::enumerate(mappings))
-      if (auto number = getIndexAt(index, trip, counted, provenances))
-        mapping.lookup(op.getResult(0))
-            .getDefiningOp()
-            ->setDiscardableAttr(kLayerNumberAttr,
-                                 builder.getI64IntegerAttr(*number));
+    for (auto [mapping, number] :
+         llvm::zip(mappings, getIndices(index, counted, provenances)))
+      mapping.lookup(op.getResult(0))
+          .getDefiningOp()
+          ->setDiscardableAttr(kLayerNumberAttr,
+                               builder.getI64IntegerAttr(number));
   }
 }
 
@@ -426,7 +426,6 @@ public:
   void runOnOperation() override {
     if (failed(verifySchedule(getOperation())))
       return signalPassFailure();
-    eraseLayerNumbers(getOperation());
     ProvenanceAnalysis provenances;
     SmallVector<std::pair<WhileView, LoopCounter>> unrolled;
     getOperation()->walk([&](Operation *op) {
@@ -448,10 +447,13 @@ public:
                  " layers follow each other without a loop";
       unrolled.emplace_back(loop, *layers);
     });
+    if (unrolled.empty())
+      return;
+    // An input may claim any number.
+    eraseLayerNumbers(getOperation());
     for (const auto &[loop, counter] : unrolled)
       unroll(loop, counter, provenances);
-    if (!unrolled.empty())
-      splitStacks(getOperation());
+    splitStacks(getOperation());
     eraseLayerNumbers(getOperation());
   }
 };

@@ -62,11 +62,11 @@ bool isIndexOfIteration(mlir::Value index, const CountedLoop &loop,
 bool isNumberOfIteration(mlir::Value index, const CountedLoop &loop,
                          ProvenanceAnalysis &provenances);
 
-/// The value of `index`, an integer in the body of `loop`, in the iteration
-/// with this `number`; nullopt if it does not follow from the number alone.
-std::optional<int64_t> getIndexAt(mlir::Value index, int64_t number,
-                                  const CountedLoop &loop,
-                                  ProvenanceAnalysis &provenances);
+/// The values of `index`, an integer in the body of `loop`, in all iterations;
+/// empty if it does not follow from their numbers alone.
+llvm::SmallVector<int64_t> getIndices(mlir::Value index,
+                                      const CountedLoop &loop,
+                                      ProvenanceAnalysis &provenances);
 
 /// The one value that chooses what `value`, in the body of `loop`, is made of
 /// in an iteration; null where it depends on the iteration in other ways.

@@ -55,9 +55,6 @@ mlir::Value createSlice(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              mlir::Value stack,
                              llvm::ArrayRef<mlir::Value> indices);
-/// `layers`, all of one type, one after the other along a new first dim.
-mlir::Value createStack(mlir::OpBuilder &builder, mlir::Location loc,
-                        mlir::ValueRange layers);
 /// `stack` with `layer` written at `index` of its first dim.
 mlir::Value createLayerUpdate(mlir::OpBuilder &builder, mlir::Location loc,
                               mlir::Value stack, mlir::Value layer,

@@ -44,7 +44,6 @@ inline constexpr llvm::StringLiteral kReturn = "stablehlo.return";
 inline constexpr llvm::StringLiteral kScatter = "stablehlo.scatter";
 inline constexpr llvm::StringLiteral kSelect = "stablehlo.select";
 inline constexpr llvm::StringLiteral kSlice = "stablehlo.slice";
-inline constexpr llvm::StringLiteral kConcatenate = "stablehlo.concatenate";
 inline constexpr llvm::StringLiteral kSort = "stablehlo.sort";
 inline constexpr llvm::StringLiteral kSubtract = "stablehlo.subtract";
 inline constexpr llvm::StringLiteral kTranspose = "stablehlo.transpose";
