@@ -85,23 +85,27 @@ def check_attributes(root):
 
 
 def check_numbers(root):
-    readme, page = root / "README.md", root / "docs" / "performance.md"
+    page = root / "docs" / "performance.md"
     if not page.exists():
         return
-    text = readme.read_text()
-    try:
-        expected = readme_numbers.updated(text, page.read_text())
-    except ValueError as error:
-        yield str(error)
-        return
-    for line, right in zip(text.splitlines(), expected.splitlines()):
-        if line != right:
-            yield (f"README.md: expected the numbers of performance.md, '{right}', but "
-                   f"got '{line}'; scripts/readme_numbers.py writes them")
-            return
-    if text != expected:
-        yield ("README.md: expected as many lines with numbers as "
-               "scripts/readme_numbers.py writes; run it")
+    for path in (root / "README.md", page):
+        text = path.read_text()
+        try:
+            expected = readme_numbers.updated(text, page.read_text())
+        except ValueError as error:
+            yield f"{path.name}: {error}"
+            continue
+        if text == expected:
+            continue
+        for line, right in zip(text.splitlines(), expected.splitlines()):
+            if line != right:
+                yield (f"{path.name}: expected the numbers of performance.md, "
+                       f"'{right}', but got '{line}'; scripts/readme_numbers.py "
+                       f"writes them")
+                break
+        else:
+            yield (f"{path.name}: expected as many lines with numbers as "
+                   f"scripts/readme_numbers.py writes; run it")
 
 
 def quotes(text):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the measured numbers in README.md, from the tables of docs/performance.md.
+"""Writes the measured numbers in README.md, and the first table of
+docs/performance.md, from the other tables of docs/performance.md.
 
-README.md has them in blocks between "<!-- NAME: begin ... -->" and "<!-- NAME: end
--->". scripts/check_docs.py fails where a block is not what this script writes.
+They stand in blocks between "<!-- NAME: begin ... -->" and "<!-- NAME: end -->".
+scripts/check_docs.py fails where a block is not what this script writes.
 """
 
 import pathlib
@@ -140,31 +141,99 @@ def time_to_loss(page):
         f"with a link of 50 Gbit/s ([how](docs/performance.md#time-to-loss)).")
 
 
+#: Columns of the first table: the row of a step that others are compared with ->
+#: what it is, and the links.
+ON_LINKS = {
+    "0.88 B, layers: FSDP": (
+        "0.88 B weights, 2048 tokens per GPU",
+        ("50 Gbit/s", "100 Gbit/s", "NVLink only")),
+    "six layers of 4096: FSDP": (
+        "1.35 B weights in six layers, 8192 tokens per GPU",
+        ("50 Gbit/s", "100 Gbit/s", "not shaped", "NVLink only"))}
+#: The same for steps that were measured on one link, of 0.88 B weights.
+ON_ONE_LINK = {
+    "four micro-batches: FSDP": "four micro-batches",
+    "HSDP": "HSDP",
+    "HSDP, four micro-batches": "HSDP, four micro-batches",
+    "data parallelism, four micro-batches": "data parallelism, four micro-batches",
+    "ZeRO-1, four micro-batches": "ZeRO-1, four micro-batches",
+    "tensor parallelism, FSDP between nodes": "tensor parallelism within nodes"}
+#: How the rows of rewritten steps begin, which follow the step as it was. The later
+#: ones have more of zpp.
+OURS, DIFFERENCES = ("all (b)", "and `updated"), ("0.52 M (b)",)
+REWRITTEN = (*OURS, *DIFFERENCES, "jit (b)")
+
+
+def rewritten(rows, step):
+    """The row of a step as it was, and those of the same step rewritten."""
+    first = next((index for index, entry in enumerate(rows) if re.fullmatch(
+        re.escape(step) + r"( \([A-Z]\))?", entry["step"])), None)
+    if first is None:
+        raise ValueError(f"expected the row '{step}', but got "
+                         f"{[entry['step'] for entry in rows]}")
+    last = first + 1
+    while last < len(rows) and rows[last]["step"].startswith(REWRITTEN):
+        last += 1
+    return rows[first], rows[first + 1:last]
+
+
+def glance(page):
+    """A table of what steps take as they are, and rewritten."""
+    lines = ["| training step | link | as it is | ZeRO++ | i4:delta |",
+             "| --- | --- | ---: | ---: | ---: |"]
+
+    def compare(what, link, before, after):
+        if not before[link]:
+            return
+        time = milliseconds(before[link])
+
+        def best(names):
+            found = [entry[link] for entry in after
+                     if entry["step"].startswith(names) and entry[link]]
+            return (f"{milliseconds(found[-1]):.0f} ms "
+                    f"({time / milliseconds(found[-1]):.2f}x)" if found else "")
+
+        lines.append(f"| {what} | {link} | {time:.0f} ms | {best(OURS)} | "
+                     f"{best(DIFFERENCES)} |")
+
+    below, link = "The runtime under JAX on GPUs", "50 Gbit/s"
+    forms = table(page, below, "step", "planned", "not shaped", "NVLink only")
+    for step, (what, on) in ON_LINKS.items():
+        for number, name in enumerate(on):
+            compare(what if number == 0 else "", name, *rewritten(forms, step))
+    kinds = table(page, below, "step", link, "planned", "link busy", "loss")
+    for step, what in ON_ONE_LINK.items():
+        compare(what, link, *rewritten(kinds, step))
+    return "\n".join(lines)
+
+
 BLOCKS = {"steps": steps, "time-to-loss": time_to_loss,
-          "predictions": predictions, "training": training}
+          "predictions": predictions, "training": training, "glance": glance}
 MARKED = re.compile(
     r"^(<!-- ([\w-]+): begin \(scripts/readme_numbers\.py\) -->\n)(.*?)"
     r"^(<!-- \2: end -->)$", re.MULTILINE | re.DOTALL)
 
 
-def updated(readme, page):
-    """The text of README.md with the numbers of the text of performance.md."""
+def updated(text, page):
+    """`text` with the numbers of the text of performance.md."""
     def write(match):
         if match[2] not in BLOCKS:
-            raise ValueError(f"README.md: expected a block of {', '.join(BLOCKS)}, "
-                             f"but got '{match[2]}'")
-        # Links stay whole.
-        lines = textwrap.fill(BLOCKS[match[2]](page), WIDTH, break_long_words=False,
-                              break_on_hyphens=False)
+            raise ValueError(f"expected a block of {', '.join(BLOCKS)}, but got "
+                             f"'{match[2]}'")
+        lines = BLOCKS[match[2]](page)
+        if not lines.startswith("|"):
+            # Links stay whole.
+            lines = textwrap.fill(lines, WIDTH, break_long_words=False,
+                                  break_on_hyphens=False)
         return f"{match[1]}{lines}\n{match[4]}"
 
-    return MARKED.sub(write, readme)
+    return MARKED.sub(write, text)
 
 
 def main():
-    readme = ROOT / "README.md"
-    readme.write_text(updated(
-        readme.read_text(), (ROOT / "docs" / "performance.md").read_text()))
+    page = ROOT / "docs" / "performance.md"
+    for path in (page, ROOT / "README.md"):
+        path.write_text(updated(path.read_text(), page.read_text()))
 
 
 if __name__ == "__main__":
