@@ -151,6 +151,10 @@ struct PlacedCall {
 llvm::SmallVector<PlacedCall> placeTransfers(const BlockTransfers &transfers,
                                              const OverlapPlan &plan);
 
+/// The bytes of a value from which on its place is worth an op. Smaller ones
+/// XLA may compute together.
+inline constexpr int64_t kLeastTied = 1 << 20;
+
 /// Ties values of the compute through starts and waits, and tracks the order of
 /// the ops.
 class Ties {
@@ -225,6 +229,13 @@ bool isShape(mlir::Operation *op);
 /// next wait, that XLA's own collectives of gradients come after it, and that
 /// these are done once more than `budget` bytes are in flight.
 void keepInPlace(Ties &ties, int64_t budget);
+
+/// Has stacks of layers in the block begin as zeros of their own, late. XLA
+/// computes equal zeros together, before the first stack: with a micro-batch in
+/// front of their loop or behind it, all gradients would have their memory
+/// twice from the start. Of stacks that one op reads, one begins when the one
+/// before is complete, whose layers need no memory then.
+void delayZeros(const BlockTransfers &transfers);
 
 } // namespace zpp
 

@@ -70,6 +70,7 @@ private:
     Ties ties(transfers);
     ties.tieCalls(calls);
     keepInPlace(ties, problem.budget);
+    delayZeros(transfers);
     return problem.budget;
   }
 

@@ -5,7 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LocalValues.h"
 #include "Overlap.h"
+#include "mlir/IR/Builders.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
 
 #include <deque>
 #include <set>
@@ -188,4 +193,98 @@ private:
 
 void zpp::keepInPlace(Ties &ties, int64_t budget) {
   Keeper(ties, budget).run();
+}
+
+/// True if the op of `use` begins a stack of layers with a broadcast of zero: a
+/// store of a layer or a loop, which overwrites it.
+static bool beginsAsZeros(OpOperand &use) {
+  Operation *op = use.getOwner();
+  if (!isZeros(use.get()) ||
+      !isNamed(use.get().getDefiningOp(), guest::kBroadcastInDim) ||
+      getBytes(use.get().getType()) < kLeastTied)
+    return false;
+  if (WhileView loop = WhileView::get(op))
+    return !loop.isInvariant(use.getOperandNumber());
+  return getWrittenLayer(op) && use.getOperandNumber() == 0;
+}
+
+/// The value that `op` follows from and that is computed last in its block;
+/// null if all come from elsewhere or are constant. What XLA fuses into its
+/// readers has no memory of its own.
+static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
+  Value last;
+  for (Value operand : op->getOperands()) {
+    Operation *source = operand.getDefiningOp();
+    if (source && source->getBlock() == op->getBlock() &&
+        !transfers.isConstant(operand) &&
+        (!last || last.getDefiningOp()->isBeforeInBlock(source)))
+      last = operand;
+  }
+  if (!last)
+    return {};
+  Operation *source = last.getDefiningOp();
+  bool isFused = isElementwise(source) || movesData(source);
+  return isFused ? getComputedLast(source, transfers) : last;
+}
+
+/// The stores from `first` on that follow each other in one stack, which
+/// nothing else reads in between.
+static SmallVector<Operation *> getStores(Operation *first) {
+  SmallVector<Operation *> stores{first};
+  while (stores.back()->getResult(0).hasOneUse()) {
+    OpOperand &use = *stores.back()->getResult(0).use_begin();
+    Operation *next = use.getOwner();
+    if (use.getOperandNumber() != 0 || !getWrittenLayer(next) ||
+        next->getBlock() != first->getBlock())
+      break;
+    stores.push_back(next);
+  }
+  return stores;
+}
+
+/// True if one op reads what `a` and `b` leave, and nothing else does.
+static bool areReadTogether(Operation *a, Operation *b) {
+  return a->hasOneUse() && b->hasOneUse() &&
+         *a->user_begin() == *b->user_begin();
+}
+
+/// Has the stack of `use` begin as zeros of its own, after `last`.
+static void beginAfter(OpOperand &use, Value last) {
+  OpBuilder builder(use.getOwner());
+  Operation *zeros = use.get().getDefiningOp();
+  Operation *barrier =
+      createBarrier(builder, zeros->getLoc(), {zeros->getOperand(0), last});
+  Operation *own = builder.clone(*zeros);
+  own->setOperand(0, barrier->getResult(0));
+  use.set(own->getResult(0));
+  eraseIfDead(Value(zeros->getResult(0)));
+}
+
+void zpp::delayZeros(const BlockTransfers &transfers) {
+  SmallVector<OpOperand *> beginnings;
+  for (Operation &op : transfers.getBlock())
+    for (OpOperand &use : op.getOpOperands())
+      if (beginsAsZeros(use))
+        beginnings.push_back(&use);
+  Operation *stored = nullptr;
+  for (OpOperand *use : beginnings) {
+    Operation *op = use->getOwner();
+    Value last;
+    if (!isWhile(op)) {
+      SmallVector<Operation *> stores = getStores(op);
+      Operation *before = std::exchange(stored, stores.back());
+      if (before && areReadTogether(before, stored)) {
+        last = before->getResult(0);
+        for (Operation *store : stores) {
+          if (store->isBeforeInBlock(before))
+            store->moveAfter(before);
+          before = store;
+        }
+      }
+    }
+    if (!last)
+      last = getComputedLast(op, transfers);
+    if (last)
+      beginAfter(*use, last);
+  }
 }

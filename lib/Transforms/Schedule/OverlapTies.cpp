@@ -17,10 +17,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// The bytes of a result from which on it is worth a tie. Smaller ones XLA may
-/// compute together.
-static constexpr int64_t kLeastTied = 1 << 20;
-
 /// The most ops in a row that move with the store of a layer.
 static constexpr unsigned kDeepestStore = 16;
 
