@@ -2499,6 +2499,11 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       while the weights of earlier ones are updated. Where a start comes before
       such updates, their gradients pass through it: XLA would run the updates
       first.
+    - A stack of layers, or a loop, that begins with a broadcast of zero has a
+      broadcast of its own, behind a barrier with a value that is there last.
+      XLA would compute equal zeros together, before the first of all stacks
+      begins. Of stacks that one op reads, one begins when the one before is
+      complete.
 
     A block that has ties has been scheduled already and stays as it is.
 

@@ -213,18 +213,18 @@ static bool beginsAsZeros(OpOperand &use) {
 /// readers has no memory of its own.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
-  for (Value operand : op->getOperands()) {
-    Operation *source = operand.getDefiningOp();
-    if (source && source->getBlock() == op->getBlock() &&
-        !transfers.isConstant(operand) &&
-        (!last || last.getDefiningOp()->isBeforeInBlock(source)))
-      last = operand;
-  }
-  if (!last)
-    return {};
-  Operation *source = last.getDefiningOp();
-  bool isFused = isElementwise(source) || movesData(source);
-  return isFused ? getComputedLast(source, transfers) : last;
+  do {
+    last = {};
+    for (Value operand : op->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      if (source && source->getBlock() == &transfers.getBlock() &&
+          !transfers.isConstant(operand) &&
+          (!last || last.getDefiningOp()->isBeforeInBlock(source)))
+        last = operand;
+    }
+    op = last ? last.getDefiningOp() : nullptr;
+  } while (op && (isElementwise(op) || movesData(op)));
+  return last;
 }
 
 /// The stores from `first` on that follow each other in one stack, which
