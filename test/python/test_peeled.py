@@ -4,6 +4,7 @@
 crosses the nodes once per update runs under their compute."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -225,3 +226,37 @@ def test_scattered_sums_are_sent_under_the_last(is_stack):
     # first layer reads, too.
     check_hidden(mapped, given, "node=0.001gbit,gpu=0.001gbit",
                  2 * (layers - 1) + is_stack, weights="none")
+
+
+def test_stacks_that_begin_late():
+    """XLA does not make the zeros of all stacks before the first one begins."""
+    layers, width = 4, 256
+    assert layers * width**2 * 4 >= 2**20  # Smaller stacks begin anywhere.
+
+    def local(params, batches):
+        def loss_of(params, batch):
+            apply = jax.checkpoint(lambda hidden, weight: jnp.tanh(hidden @ weight))
+            hidden, _ = jax.lax.scan(
+                lambda hidden, weight: (apply(hidden, weight), None), batch, params)
+            return jnp.mean(jnp.square(hidden - 0.25))
+
+        loss, gradient = updates.by_scan(
+            jax.value_and_grad(loss_of), params, batches)
+        return params - jax.lax.psum(gradient, ("node", "gpu")) / 32, loss[None]
+
+    step = jax.shard_map(
+        local, mesh=MESH, in_specs=(P(), P(None, ("node", "gpu"))),
+        out_specs=(P(), P(("node", "gpu"))), check_vma=False)
+    given = (array((layers, width, width), P()),
+             array((3, 16, width), P(None, ("node", "gpu"))))
+    fast, left = (zpp.jit(
+        step, mesh=NODES, target="cpu", links=links, compiler_options=FAST,
+        weights="none", gradients="i8:i4", secondary="none")
+        for links in (SLOW, None))
+    assert same_bits(fast(*given), left(*given))
+    # The stack of the last micro-batch. Nothing is computed before that of the sums.
+    begun = re.findall(
+        r"%(\w+):2 = stablehlo.optimization_barrier %cst\w*, .*\n"
+        rf".*broadcast_in_dim %\1#0.*-> tensor<{layers}x{width}x{width}xf32>",
+        fast.lower(*given).as_text())
+    assert len(begun) == 1
