@@ -210,7 +210,7 @@ static bool beginsAsZeros(OpOperand &use) {
 
 /// The value that `op` follows from and that is computed last in its block;
 /// null if all come from elsewhere or are constant. What XLA fuses into its
-/// readers has no memory of its own.
+/// readers has no memory of its own, and what a start brings is not there yet.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
   do {
@@ -218,6 +218,7 @@ static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
     for (Value operand : op->getOperands()) {
       Operation *source = operand.getDefiningOp();
       if (source && source->getBlock() == &transfers.getBlock() &&
+          (!isa<StartOp>(source) || isTied(operand)) &&
           !transfers.isConstant(operand) &&
           (!last || last.getDefiningOp()->isBeforeInBlock(source)))
         last = operand;
@@ -266,6 +267,11 @@ void zpp::delayZeros(const BlockTransfers &transfers) {
     for (OpOperand &use : op.getOpOperands())
       if (beginsAsZeros(use))
         beginnings.push_back(&use);
+  // What comes last in front of a loop does not depend on its other stacks.
+  llvm::DenseMap<Operation *, Value> computed;
+  for (OpOperand *use : beginnings)
+    if (auto [it, isNew] = computed.try_emplace(use->getOwner()); isNew)
+      it->second = getComputedLast(use->getOwner(), transfers);
   Operation *stored = nullptr;
   for (OpOperand *use : beginnings) {
     Operation *op = use->getOwner();
@@ -283,7 +289,7 @@ void zpp::delayZeros(const BlockTransfers &transfers) {
       }
     }
     if (!last)
-      last = getComputedLast(op, transfers);
+      last = computed.lookup(op);
     if (last)
       beginAfter(*use, last);
   }

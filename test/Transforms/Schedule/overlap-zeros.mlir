@@ -66,7 +66,9 @@ func.func @stores(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<
 // CHECK-NEXT: %[[D:.*]] = "stablehlo.convert"(%[[P]])
 // CHECK: %[[B1:.*]]:2 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[P]])
 // CHECK-NEXT: %[[Z1:.*]] = "stablehlo.broadcast_in_dim"(%[[B1]]#0)
-// CHECK-NEXT: "stablehlo.while"(%{{.*}}, %[[Z1]], %[[D]])
+// CHECK-NEXT: %[[B2:.*]]:2 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[P]])
+// CHECK-NEXT: %[[Z2:.*]] = "stablehlo.broadcast_in_dim"(%[[B2]]#0)
+// CHECK-NEXT: "stablehlo.while"(%{{.*}}, %[[Z1]], %[[Z2]], %[[D]])
 func.func @apart(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<i32>) -> (tensor<2x512x512xf32>, tensor<2x512x512xf32>) {
   %none = "stablehlo.constant"() <{value = dense<-0.0> : tensor<f32>}> : () -> tensor<f32>
   %zeros = "stablehlo.broadcast_in_dim"(%none) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x512x512xf32>
@@ -79,16 +81,16 @@ func.func @apart(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<i
   %d = "stablehlo.convert"(%b) : (tensor<4096x512xf32>) -> tensor<4096x512xbf16>
   %n = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
   %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %r:3 = "stablehlo.while"(%zero, %zeros, %d) ({
-  ^bb0(%k: tensor<i32>, %s: tensor<2x512x512xf32>, %y: tensor<4096x512xbf16>):
+  %r:4 = "stablehlo.while"(%zero, %zeros, %zeros, %d) ({
+  ^bb0(%k: tensor<i32>, %s: tensor<2x512x512xf32>, %q: tensor<2x512x512xf32>, %y: tensor<4096x512xbf16>):
     %c = "stablehlo.compare"(%k, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
     "stablehlo.return"(%c) : (tensor<i1>) -> ()
   }, {
-  ^bb0(%k: tensor<i32>, %s: tensor<2x512x512xf32>, %y: tensor<4096x512xbf16>):
+  ^bb0(%k: tensor<i32>, %s: tensor<2x512x512xf32>, %q: tensor<2x512x512xf32>, %y: tensor<4096x512xbf16>):
     %next = "stablehlo.add"(%k, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    %t = "stablehlo.add"(%s, %s) : (tensor<2x512x512xf32>, tensor<2x512x512xf32>) -> tensor<2x512x512xf32>
-    "stablehlo.return"(%next, %t, %y) : (tensor<i32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>) -> ()
-  }) : (tensor<i32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>) -> (tensor<i32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>)
+    %t = "stablehlo.add"(%s, %q) : (tensor<2x512x512xf32>, tensor<2x512x512xf32>) -> tensor<2x512x512xf32>
+    "stablehlo.return"(%next, %t, %s, %y) : (tensor<i32>, tensor<2x512x512xf32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>) -> ()
+  }) : (tensor<i32>, tensor<2x512x512xf32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>) -> (tensor<i32>, tensor<2x512x512xf32>, tensor<2x512x512xf32>, tensor<4096x512xbf16>)
   return %u0, %r#1 : tensor<2x512x512xf32>, tensor<2x512x512xf32>
 }
 
