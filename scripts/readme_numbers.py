@@ -141,8 +141,8 @@ def time_to_loss(page):
         f"with a link of 50 Gbit/s ([how](docs/performance.md#time-to-loss)).")
 
 
-#: Columns of the first table: the row of a step that others are compared with ->
-#: what it is, and the links.
+#: Rows of the first table: that of a step which others are compared with -> what it
+#: is, and the links.
 ON_LINKS = {
     "0.88 B, layers: FSDP": (
         "0.88 B weights, 2048 tokens per GPU",
@@ -188,10 +188,9 @@ def glance(page):
         time = milliseconds(before[link])
 
         def best(names):
-            found = [entry[link] for entry in after
+            found = [milliseconds(entry[link]) for entry in after
                      if entry["step"].startswith(names) and entry[link]]
-            return (f"{milliseconds(found[-1]):.0f} ms "
-                    f"({time / milliseconds(found[-1]):.2f}x)" if found else "")
+            return f"{found[-1]:.0f} ms ({time / found[-1]:.2f}x)" if found else ""
 
         lines.append(f"| {what} | {link} | {time:.0f} ms | {best(OURS)} | "
                      f"{best(DIFFERENCES)} |")

@@ -15,7 +15,7 @@ import zpp
 from jax.sharding import PartitionSpec as P
 from startwait import needs_library
 from test_updates import arguments
-from training import ALL_ON, FAST, MESH, NODES, array, same_bits
+from training import ALL_ON, AXES, FAST, MESH, NODES, array, same_bits
 
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -242,13 +242,13 @@ def test_stacks_that_begin_late():
 
         loss, gradient = updates.by_scan(
             jax.value_and_grad(loss_of), params, batches)
-        return params - jax.lax.psum(gradient, ("node", "gpu")) / 32, loss[None]
+        return params - jax.lax.psum(gradient, AXES) / 32, loss[None]
 
     step = jax.shard_map(
-        local, mesh=MESH, in_specs=(P(), P(None, ("node", "gpu"))),
-        out_specs=(P(), P(("node", "gpu"))), check_vma=False)
+        local, mesh=MESH, in_specs=(P(), P(None, AXES)),
+        out_specs=(P(), P(AXES)), check_vma=False)
     given = (array((layers, width, width), P()),
-             array((3, 16, width), P(None, ("node", "gpu"))))
+             array((3, 16, width), P(None, AXES)))
     fast, left = (zpp.jit(
         step, mesh=NODES, target="cpu", links=links, compiler_options=FAST,
         weights="none", gradients="i8:i4", secondary="none")

@@ -262,34 +262,28 @@ static void beginAfter(OpOperand &use, Value last) {
 }
 
 void zpp::delayZeros(const BlockTransfers &transfers) {
-  SmallVector<OpOperand *> beginnings;
+  // What comes last in front of a loop does not depend on its other stacks.
+  SmallVector<std::pair<OpOperand *, Value>> beginnings;
   for (Operation &op : transfers.getBlock())
     for (OpOperand &use : op.getOpOperands())
       if (beginsAsZeros(use))
-        beginnings.push_back(&use);
-  // What comes last in front of a loop does not depend on its other stacks.
-  llvm::DenseMap<Operation *, Value> computed;
-  for (OpOperand *use : beginnings)
-    if (auto [it, isNew] = computed.try_emplace(use->getOwner()); isNew)
-      it->second = getComputedLast(use->getOwner(), transfers);
+        beginnings.emplace_back(&use, getComputedLast(&op, transfers));
   Operation *stored = nullptr;
-  for (OpOperand *use : beginnings) {
-    Operation *op = use->getOwner();
-    Value last;
-    if (!isWhile(op)) {
-      SmallVector<Operation *> stores = getStores(op);
+  for (auto [use, last] : beginnings) {
+    if (!isWhile(use->getOwner())) {
+      SmallVector<Operation *> stores = getStores(use->getOwner());
       Operation *before = std::exchange(stored, stores.back());
       if (before && areReadTogether(before, stored)) {
         last = before->getResult(0);
-        for (Operation *store : stores) {
-          if (store->isBeforeInBlock(before))
-            store->moveAfter(before);
-          before = store;
-        }
+        // All are found before one moves: a move numbers the block again.
+        auto isAfter = [&](Operation *op) {
+          return before->isBeforeInBlock(op);
+        };
+        stores.erase(llvm::find_if(stores, isAfter), stores.end());
+        for (Operation *store : llvm::reverse(stores))
+          store->moveAfter(before);
       }
     }
-    if (!last)
-      last = computed.lookup(op);
     if (last)
       beginAfter(*use, last);
   }
