@@ -5,9 +5,9 @@
 
 Every half minute a line says how far each suite is. What a suite prints goes into
 a file in test-results of the build tree; when it ends, so does what failed, to
-the terminal. The last line of the output is "N passed, N failed"; the exit status
-is 1 if anything failed. A suite that breaks before it can report counts as one
-failure.
+the terminal. The output ends with the names of all that failed and the line
+"N passed, N failed"; the exit status is 1 if anything failed. A suite that breaks
+before it can report counts as one failure.
 """
 
 import argparse
@@ -259,6 +259,9 @@ def main():
     print(f"CUDA: {cuda_summary(build)}")
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
+    for name, result in results.items():
+        for test, _ in result.failures:
+            print(f"failed, {name}: {test}")
     print(f"{passed} passed, {failed} failed")
     # Nothing run is not a success.
     return 1 if failed or not passed else 0
