@@ -408,9 +408,11 @@ zpp::writeFolder(StringRef path,
     if (!old.empty())
       fs::remove_directories(old);
   });
-  if (llvm::Error error = fill(*made))
-    return error;
+  llvm::Error error = fill(*made);
+  // Where a signal has removed the folder, the process ends here, silently.
   lock.lock();
+  if (error)
+    return error;
   // What has the name of the new folder then is removed.
   if (exists && exchangeNames(*made, target))
     return llvm::Error::success();
