@@ -211,6 +211,7 @@ static bool beginsAsZeros(OpOperand &use) {
 /// The value that `op` follows from and that is computed last in its block;
 /// null if all come from elsewhere or are constant. What XLA fuses into its
 /// readers has no memory of its own, and what a start brings is not there yet.
+/// What a collective of XLA leaves is a local tensor after a cast.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
   do {
@@ -224,7 +225,7 @@ static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
         last = operand;
     }
     op = last ? last.getDefiningOp() : nullptr;
-  } while (op && (isElementwise(op) || movesData(op)));
+  } while (op && !isa<ToLocalOp>(op) && (isElementwise(op) || movesData(op)));
   return last;
 }
 

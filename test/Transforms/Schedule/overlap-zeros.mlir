@@ -94,6 +94,29 @@ func.func @apart(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<i
   return %u0, %r#1 : tensor<2x512x512xf32>, tensor<2x512x512xf32>
 }
 
+// What XLA scatters itself is a partitioned tensor before it is cast to a local one.
+
+// CHECK-LABEL: func @partitioned
+// CHECK: %[[ZERO:.*]] = "stablehlo.constant"() <{value = dense<0.000000e+00> : tensor<f32>}>
+// CHECK: %[[L:.*]] = zero.to_local
+// CHECK: %[[B:.*]]:2 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[L]])
+// CHECK-NEXT: %[[Z:.*]] = "stablehlo.broadcast_in_dim"(%[[B]]#0)
+// CHECK-NEXT: "stablehlo.dynamic_update_slice"(%[[Z]],
+func.func @partitioned(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<i32>) -> (tensor<2x512x512xf32>, tensor<1x512x512xf32>) {
+  %none = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
+  %zeros = "stablehlo.broadcast_in_dim"(%none) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2x512x512xf32>
+  %a = "stablehlo.dot_general"(%x, %m) : (tensor<4096x512xf32>, tensor<512x512xf32>) -> tensor<4096x512xf32>
+  %s0 = zero.start @zpp_host::@scatter(%a) {origins = [{role = "gradient"}]} : (tensor<4096x512xf32>) -> tensor<1x512x512xf32>
+  %g0 = zero.wait %s0 from(%a : tensor<4096x512xf32>) : tensor<1x512x512xf32>
+  %w = zero.from_local %a : tensor<4096x512xf32> to <4096x512xf32, dim 0 = (8) on #mesh>
+  %p = zero.reduce_scatter sum %w along ["gpu"] : <4096x512xf32, dim 0 = (8) on #mesh> to <4096x512xf32, dim 0 = ("gpu") on #mesh>
+  %l = zero.to_local %p : <4096x512xf32, dim 0 = ("gpu") on #mesh> to tensor<512x512xf32>
+  %u = "stablehlo.broadcast_in_dim"(%l) <{broadcast_dimensions = array<i64: 1, 2>}> : (tensor<512x512xf32>) -> tensor<1x512x512xf32>
+  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %u0 = "stablehlo.dynamic_update_slice"(%zeros, %u, %i, %zero, %zero) : (tensor<2x512x512xf32>, tensor<1x512x512xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x512x512xf32>
+  return %u0, %g0 : tensor<2x512x512xf32>, tensor<1x512x512xf32>
+}
+
 // What is no zero, is small, or has nothing to come after stays as it is.
 
 // CHECK-LABEL: func @stays
