@@ -107,7 +107,9 @@ MODEL: dict[str, Any] = {"layers": 24, "width": 256, "heads": 4, "vocab": 512, "
          "mesh": (("node", 2), ("gpu", 2))}
 #: One for each device and micro-batch.
 SEQUENCES = 4
-#: The end of the name of XLA's file about the places of values.
+#: The ends of the names of XLA's files about a module: its text, in which no names of
+#: computations are left out, and the places of its values.
+MODULE = "gpu_after_optimizations.txt"
 PLACES = "gpu_after_optimizations-buffer-assignment.txt"
 
 
@@ -164,10 +166,9 @@ def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path)
             continue
         state = each.state.arguments if each.state else ()
         leaves = [describe(leaf) for leaf in (*jax.tree.leaves(given), *state)]
-        compiled = _load.load_flat(each).trace(*leaves).lower(
+        _load.load_flat(each).trace(*leaves).lower(
             lowering_platforms=("cuda",)).compile()
-        (module,) = compiled.runtime_executable().hlo_modules()
-        text = module.to_string()
+        text = take(dumps, MODULE)
         found["starts"] += count_starts(text)
         found["faults"] += faults(text, layer)
         touched, followed = races.races(text, take(dumps, PLACES))

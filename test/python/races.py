@@ -140,6 +140,10 @@ class _Module:
                 index = f"{own},{index}" if index else own
             elif made.op in ("bitcast", "while", "optimization-barrier"):
                 value = made.operands[0]
+            elif made.op == "async-start" and index.startswith("1"):
+                # The result of the computation that it runs.
+                part = re.search(r"calls=%?([\w.-]+)", made.attributes)[1]
+                value, index = next(reversed(self.parts[part])), index[2:]
             elif made.op.endswith("-done"):
                 # A collective of XLA's, whose start has operands and results, but
                 # for those in which both are of one type.

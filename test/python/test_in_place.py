@@ -135,13 +135,23 @@ def test_transfers_are_followed_through_loops():
     assert races.races(RACE, PLACES) == ([], 3)
 
 
-def test_what_xla_gathers_is_followed():
+@pytest.mark.parametrize("begin, end, value", [
+    ("%g = (f32[8]{0}, f32[8]{0}) all-gather-start(%x), dimensions={0}",
+     "all-gather-done", "g{1}"),
+    ("%g = ((f32[8]{0}), f32[8]{0}) async-start(%x), calls=%scatter", "async-done",
+     "scattered")])
+def test_what_xla_sends_is_followed(begin, end, value):
     text = RACE.replace(
         "%a = f32[8]{0} fusion(%x), kind=kLoop, calls=%square",
-        "%g = (f32[8]{0}, f32[8]{0}) all-gather-start(%x), dimensions={0}\n"
-        "  %a = f32[8]{0} all-gather-done(%g)")
-    places = PLACES.replace("<5 a @0>", "<5 g{1} @0>")
-    assert text != RACE and places != PLACES
+        f"{begin}\n  %a = f32[8]{{0}} {end}(%g)")
+    text += """
+%scatter (y: f32[8]) -> f32[8] {
+  %y = f32[8]{0} parameter(0)
+  ROOT %scattered = f32[8]{0} reduce-scatter(%y), dimensions={0}
+}
+"""
+    places = PLACES.replace("<5 a @0>", f"<5 {value} @0>")
+    assert begin in text and places != PLACES
     assert races.races(text, places) == ([], 3)
     # A race with its result, which %in is.
     assert races.races(text, places.replace(
@@ -209,7 +219,11 @@ FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 6},
          "micro-batches, replicated": {"accumulate": 4, "layers": 6,
                                        "replicated": ["node"]},
          "micro-batches, replicated, scan": {"accumulate": 4, "layers": 6, "scan": True,
-                                             "replicated": ["node"]}}
+                                             "replicated": ["node"]},
+         # XLA scatters within the nodes itself.
+         "micro-batches, replicated, jit": {"accumulate": 4, "layers": 6, "scan": True,
+                                            "collectives": "xla",
+                                            "replicated": ["node"]}}
 #: Options of forms with micro-batches, beside the others. On these links the first and
 #: the last micro-batch stand outside of the loop.
 ONCE = {"gradients": "i8:i4", "accumulate": "gpu", "links": "node=0.1gbit,gpu=1gbit"}
