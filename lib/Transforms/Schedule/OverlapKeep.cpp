@@ -250,29 +250,42 @@ static bool areReadTogether(Operation *a, Operation *b) {
          *a->user_begin() == *b->user_begin();
 }
 
-/// Has the stack of `use` begin as zeros of its own, after `last`.
-static void beginAfter(OpOperand &use, Value last) {
-  OpBuilder builder(use.getOwner());
-  Operation *zeros = use.get().getDefiningOp();
-  Operation *barrier =
-      createBarrier(builder, zeros->getLoc(), {zeros->getOperand(0), last});
-  Operation *own = builder.clone(*zeros);
-  own->setOperand(0, barrier->getResult(0));
-  use.set(own->getResult(0));
-  eraseIfDead(Value(zeros->getResult(0)));
+/// Has the stacks of all `uses`, which are of one op, begin as zeros of their
+/// own, after `last`. XLA would find that barriers of one zero each are equal.
+static void beginAfter(ArrayRef<OpOperand *> uses, Value last) {
+  Operation *owner = uses.front()->getOwner();
+  OpBuilder builder(owner);
+  SmallVector<Value> operands;
+  for (OpOperand *use : uses)
+    operands.push_back(use->get().getDefiningOp()->getOperand(0));
+  operands.push_back(last);
+  Operation *barrier = createBarrier(builder, owner->getLoc(), operands);
+  for (auto [use, zero] : llvm::zip(uses, barrier->getResults().drop_back())) {
+    Operation *zeros = use->get().getDefiningOp();
+    Operation *own = builder.clone(*zeros);
+    own->setOperand(0, zero);
+    use->set(own->getResult(0));
+    eraseIfDead(Value(zeros->getResult(0)));
+  }
 }
 
 void zpp::delayZeros(const BlockTransfers &transfers) {
-  // What comes last in front of a loop does not depend on its other stacks.
-  SmallVector<std::pair<OpOperand *, Value>> beginnings;
-  for (Operation &op : transfers.getBlock())
+  // The stacks that an op begins, and what comes last in front of it: of a loop
+  // that does not depend on its other stacks.
+  SmallVector<std::pair<SmallVector<OpOperand *>, Value>> beginnings;
+  for (Operation &op : transfers.getBlock()) {
+    SmallVector<OpOperand *> uses;
     for (OpOperand &use : op.getOpOperands())
       if (beginsAsZeros(use))
-        beginnings.emplace_back(&use, getComputedLast(&op, transfers));
+        uses.push_back(&use);
+    if (!uses.empty())
+      beginnings.emplace_back(uses, getComputedLast(&op, transfers));
+  }
   Operation *stored = nullptr;
-  for (auto [use, last] : beginnings) {
-    if (!isWhile(use->getOwner())) {
-      SmallVector<Operation *> stores = getStores(use->getOwner());
+  for (auto &[uses, last] : beginnings) {
+    Operation *owner = uses.front()->getOwner();
+    if (!isWhile(owner)) {
+      SmallVector<Operation *> stores = getStores(owner);
       Operation *before = std::exchange(stored, stores.back());
       if (before && areReadTogether(before, stored)) {
         last = before->getResult(0);
@@ -286,6 +299,6 @@ void zpp::delayZeros(const BlockTransfers &transfers) {
       }
     }
     if (last)
-      beginAfter(*use, last);
+      beginAfter(uses, last);
   }
 }

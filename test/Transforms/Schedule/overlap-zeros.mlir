@@ -64,10 +64,9 @@ func.func @stores(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<
 // CHECK-NEXT: %[[S:.*]] = "stablehlo.dynamic_update_slice"(%[[Z0]], %[[G0]],
 // CHECK: %[[P:.*]] = "stablehlo.dot_general"(%arg0, %arg1)
 // CHECK-NEXT: %[[D:.*]] = "stablehlo.convert"(%[[P]])
-// CHECK: %[[B1:.*]]:2 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[P]])
+// CHECK: %[[B1:.*]]:3 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[ZERO]], %[[P]])
 // CHECK-NEXT: %[[Z1:.*]] = "stablehlo.broadcast_in_dim"(%[[B1]]#0)
-// CHECK-NEXT: %[[B2:.*]]:2 = "stablehlo.optimization_barrier"(%[[ZERO]], %[[P]])
-// CHECK-NEXT: %[[Z2:.*]] = "stablehlo.broadcast_in_dim"(%[[B2]]#0)
+// CHECK-NEXT: %[[Z2:.*]] = "stablehlo.broadcast_in_dim"(%[[B1]]#1)
 // CHECK-NEXT: "stablehlo.while"(%{{.*}}, %[[Z1]], %[[Z2]], %[[D]])
 func.func @apart(%x: tensor<4096x512xf32>, %m: tensor<512x512xf32>, %i: tensor<i32>) -> (tensor<2x512x512xf32>, tensor<2x512x512xf32>) {
   %none = "stablehlo.constant"() <{value = dense<-0.0> : tensor<f32>}> : () -> tensor<f32>
