@@ -211,7 +211,8 @@ static bool beginsAsZeros(OpOperand &use) {
 /// The value that `op` follows from and that is computed last in its block;
 /// null if all come from elsewhere or are constant. What XLA fuses into its
 /// readers has no memory of its own, and what a start brings is not there yet.
-/// What a collective of XLA leaves is a local tensor after a cast.
+/// A collective of XLA leaves a partitioned tensor, which no barrier takes: the
+/// local tensor that it is cast to is the value then.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
   do {
@@ -260,7 +261,8 @@ static void beginAfter(ArrayRef<OpOperand *> uses, Value last) {
     operands.push_back(use->get().getDefiningOp()->getOperand(0));
   operands.push_back(last);
   Operation *barrier = createBarrier(builder, owner->getLoc(), operands);
-  for (auto [use, zero] : llvm::zip(uses, barrier->getResults().drop_back())) {
+  for (auto [use, zero] :
+       llvm::zip_equal(uses, barrier->getResults().drop_back())) {
     Operation *zeros = use->get().getDefiningOp();
     Operation *own = builder.clone(*zeros);
     own->setOperand(0, zero);
@@ -270,20 +272,20 @@ static void beginAfter(ArrayRef<OpOperand *> uses, Value last) {
 }
 
 void zpp::delayZeros(const BlockTransfers &transfers) {
-  // The stacks that an op begins, and what comes last in front of it: of a loop
-  // that does not depend on its other stacks.
-  SmallVector<std::pair<SmallVector<OpOperand *>, Value>> beginnings;
+  // Those of one op together: a loop begins several stacks.
+  SmallVector<SmallVector<OpOperand *>> beginnings;
   for (Operation &op : transfers.getBlock()) {
     SmallVector<OpOperand *> uses;
     for (OpOperand &use : op.getOpOperands())
       if (beginsAsZeros(use))
         uses.push_back(&use);
     if (!uses.empty())
-      beginnings.emplace_back(uses, getComputedLast(&op, transfers));
+      beginnings.push_back(std::move(uses));
   }
   Operation *stored = nullptr;
-  for (auto &[uses, last] : beginnings) {
+  for (ArrayRef<OpOperand *> uses : beginnings) {
     Operation *owner = uses.front()->getOwner();
+    Value last;
     if (!isWhile(owner)) {
       SmallVector<Operation *> stores = getStores(owner);
       Operation *before = std::exchange(stored, stores.back());
@@ -298,6 +300,8 @@ void zpp::delayZeros(const BlockTransfers &transfers) {
           store->moveAfter(before);
       }
     }
+    if (!last)
+      last = getComputedLast(owner, transfers);
     if (last)
       beginAfter(uses, last);
   }
