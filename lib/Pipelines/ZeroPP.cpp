@@ -281,6 +281,8 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   if (settings.coalesceBytes > 0) {
     CoalesceCollectivesPassOptions coalesce;
     coalesce.bytes = settings.coalesceBytes;
+    if (settings.isCuda)
+      coalesce.layerTrips = UnrollLoopsPassOptions().maxTrips;
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
   verifyPhase(pm, PipelinePhase::Decompose);

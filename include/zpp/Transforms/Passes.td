@@ -1882,8 +1882,10 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     travel alone or with small ones. In the body of a loop, for tensors of more
     than one hop, it is full with a quarter of what the iteration sends, and at
     least 256 KiB: nothing is in flight from one iteration to the next, so the
-    last buffer's hops follow each other, and the links wait meanwhile. If the
-    last buffer does not become full, its tensors join the one before it.
+    last buffer's hops follow each other, and the links wait meanwhile. This is
+    not so in a loop over at most `layer-trips` layers, which becomes layers
+    (`zero-unroll-loops`). If the last buffer does not become full, its tensors
+    join the one before it.
     Secondary partitions (hpZ) that are kept in one buffer are also sent in one
     piece if later gathers read all of them, or all but a small part; each
     counts with the bytes that it had when it was kept.
@@ -1894,7 +1896,8 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     A gradient counts where it is computed, since scans scatter all of them at
     the end of an iteration. Gathers that an iteration needs first take only
     small ones along, because `zero-rotate-loops` has them run an iteration
-    ahead.
+    ahead. Where the loop becomes layers, its last gradients join the ones
+    before them if they are small.
 
     *Input*:
 
@@ -1944,6 +1947,8 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",
            "Bytes that a device contributes to a buffer before it is full">,
+    Option<"layerTrips", "layer-trips", "int64_t", "0",
+           "Loops over at most so many layers become layers">,
   ];
 }
 

@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
+#include "Loops/LayerLoops.h"
 #include "TravelGroups.h"
 #include "UnitSlices.h"
 #include "mlir/IR/Remarks.h"
@@ -59,7 +60,7 @@ public:
     HeavyOps heavy(getOperation());
     for (Block *block : getStepBlocks(getOperation())) {
       SmallVector<SmallVector<TravelChain>> groups =
-          getTravelGroups(*block, heavy, bytes);
+          getTravelGroups(*block, getFollows(*block), heavy, bytes);
       positions.clear();
       for (auto exchange : block->getOps<CollectiveOpInterface>())
         positions[exchange] = {static_cast<int64_t>(positions.size())};
@@ -70,6 +71,15 @@ public:
   }
 
 private:
+  Follows getFollows(Block &block) {
+    WhileView loop = WhileView::get(block.getParentOp());
+    if (!loop)
+      return Follows::Other;
+    ProvenanceAnalysis provenances;
+    return getLayers(loop, layerTrips, provenances) ? Follows::NextLayer
+                                                    : Follows::NextIteration;
+  }
+
   void coalesce(ArrayRef<TravelChain> group) {
     bool isOneWindow = group.front().window == group.back().window;
     if (joinAll(group, /*isLastTry=*/isOneWindow) || isOneWindow)

@@ -141,45 +141,61 @@ static int64_t getWindow(TravelChain &chain, const Windows &windows) {
   return window;
 }
 
+static bool areSmall(ArrayRef<TravelChain> chains) {
+  return llvm::all_of(chains,
+                      [](const TravelChain &chain) { return chain.isSmall(); });
+}
+
 /// True if the chains of two neighboring windows of a loop gain more by
 /// travelling together than they lose: the first ones arrive or start later by
 /// no more than the compute between them, and by no more than the links need
 /// for those that are sent before or after their time.
 static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
-                   const Windows &windows) {
+                   Follows follows, const Windows &windows) {
   const TravelChain &last = first.back();
-  if (llvm::all_of(last.isGather() ? second : first,
-                   [](const TravelChain &chain) { return chain.isSmall(); }))
+  if (areSmall(last.isGather() ? second : first))
     return true;
   // What an iteration needs first has nothing to hide under, or is gathered
   // with the iteration before: for all but the last one, so once in vain.
-  if (last.isGather() && last.window == 0)
+  if (follows == Follows::NextIteration && last.isGather() && last.window == 0)
     return false;
   return windows.getUsecBetween(last.window, second.front().window) <
          last.getLatencyUsec();
 }
 
+/// Moves the chains of `from` to the end of `to`.
+static void append(SmallVector<TravelChain> &to,
+                   MutableArrayRef<TravelChain> from) {
+  llvm::append_range(to, llvm::make_range(std::make_move_iterator(from.begin()),
+                                          std::make_move_iterator(from.end())));
+}
+
 /// Divides chains with the same key, by window, into those that may travel
 /// together: those of a window and, in a loop, of windows that are near.
 static SmallVector<SmallVector<TravelChain>>
-getNear(Block &block, std::map<int64_t, SmallVector<TravelChain>> chains,
+getNear(std::map<int64_t, SmallVector<TravelChain>> chains, Follows follows,
         const Windows &windows) {
-  bool isLoop = isWhile(block.getParentOp());
   SmallVector<SmallVector<TravelChain>> result;
   for (auto &[window, own] : chains) {
-    if (result.empty() || !isLoop || !isNear(result.back(), own, windows))
+    if (result.empty() || follows == Follows::Other ||
+        !isNear(result.back(), own, follows, windows))
       result.emplace_back();
-    llvm::append_range(result.back(),
-                       llvm::make_range(std::make_move_iterator(own.begin()),
-                                        std::make_move_iterator(own.end())));
+    append(result.back(), own);
+  }
+  // No gradient of this layer is left that small ones could wait for. The links
+  // are busy with those of the layer before.
+  if (follows == Follows::NextLayer && result.size() > 1 &&
+      !result.back().front().isGather() && areSmall(result.back())) {
+    SmallVector<TravelChain> last = result.pop_back_val();
+    append(result.back(), last);
   }
   return result;
 }
 
 /// The bytes with which a buffer for some of `chains` is full.
-static int64_t getFull(Block &block, ArrayRef<TravelChain> chains,
+static int64_t getFull(ArrayRef<TravelChain> chains, Follows follows,
                        int64_t bytes) {
-  if (!isWhile(block.getParentOp()) || chains.front().parts.size() < 2)
+  if (follows != Follows::NextIteration || chains.front().parts.size() < 2)
     return bytes;
   int64_t all = 0;
   for (const TravelChain &chain : chains)
@@ -203,15 +219,15 @@ divide(MutableArrayRef<TravelChain> chains, int64_t full) {
   }
   if (groups.size() > 1 && last < full) {
     SmallVector<TravelChain> rest = groups.pop_back_val();
-    llvm::append_range(groups.back(),
-                       llvm::make_range(std::make_move_iterator(rest.begin()),
-                                        std::make_move_iterator(rest.end())));
+    append(groups.back(), rest);
   }
   return groups;
 }
 
-SmallVector<SmallVector<TravelChain>>
-zpp::getTravelGroups(Block &block, HeavyOps &compute, int64_t bytes) {
+SmallVector<SmallVector<TravelChain>> zpp::getTravelGroups(Block &block,
+                                                           Follows follows,
+                                                           HeavyOps &compute,
+                                                           int64_t bytes) {
   SmallVector<Chain> chains = getChains(block);
   if (chains.empty())
     return {};
@@ -230,9 +246,9 @@ zpp::getTravelGroups(Block &block, HeavyOps &compute, int64_t bytes) {
   SmallVector<SmallVector<TravelChain>> result;
   for (auto &[key, own] : byKey)
     for (SmallVector<TravelChain> &near :
-         getNear(block, std::move(own), windows))
+         getNear(std::move(own), follows, windows))
       for (SmallVector<TravelChain> &group :
-           divide(near, getFull(block, near, bytes)))
+           divide(near, getFull(near, follows, bytes)))
         // At least one tensor must be quantized: joining collectives that are
         // left to XLA is not the task of this pass.
         if (llvm::any_of(group, [](const TravelChain &chain) {

@@ -7,21 +7,18 @@
 
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "Loops/LayerLoops.h"
 #include "Loops/LayerStacks.h"
-#include "Loops/Peeling.h"
 #include "Loops/SplitStacks.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
-#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
-#include "zpp/Support/Decision.h"
 #include "zpp/Transforms/Passes.h"
-#include "llvm/ADT/SetVector.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_UNROLLLOOPSPASS
@@ -31,69 +28,6 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
-
-/// The ops in `body` that `values` follow from, and the arguments of `body`.
-static llvm::SetVector<Value> getSources(ValueRange values, Block &body) {
-  llvm::SetVector<Value> sources(values.begin(), values.end());
-  for (size_t i = 0; i < sources.size(); ++i) {
-    Operation *op = sources[i].getDefiningOp();
-    if (!op || !body.getParent()->isAncestor(op->getParentRegion()))
-      continue;
-    op->walk([&](Operation *inner) {
-      for (Value operand : inner->getOperands())
-        sources.insert(operand);
-    });
-  }
-  return sources;
-}
-
-/// True if a stack that the loop writes, a layer in each iteration, has what
-/// `start` scatters.
-static bool isStacked(StartOp start, WhileView loop) {
-  ValueRange outputs = start.getWait().getOutputs();
-  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
-    std::optional<LayerWrite> write = getLayerWrite(loop, index);
-    if (!write || !write->isOnlyUse)
-      continue;
-    llvm::SetVector<Value> sources = getSources(write->layer, loop.getBody());
-    if (llvm::any_of(outputs,
-                     [&](Value output) { return sources.contains(output); }))
-      return true;
-  }
-  return false;
-}
-
-/// The counter of `loop` where its iterations are the layers of a model: each
-/// gathers weights of its own, or leaves gradients of its own.
-static Decision<LoopCounter> getLayers(WhileView loop, int64_t maxTrips,
-                                       ProvenanceAnalysis &provenances) {
-  std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
-  if (!counter)
-    return LeftAlone("it is not known how often the loop runs");
-  if (counter->trips < 1 || counter->trips > maxTrips)
-    return LeftAlone(
-        "it has " + std::to_string(counter->trips) +
-        " iterations, with max-trips = " + std::to_string(maxTrips));
-  if (!hasOneTypePerValue(loop))
-    return LeftAlone("what it carries changes its type");
-  Block &body = loop.getBody();
-  BlockArgument number = loop.getCarried(counter->index);
-  bool isOverLayers = false;
-  WalkResult result = body.walk([&](StartOp start) {
-    if (start->getBlock() != &body)
-      return WalkResult::interrupt();
-    bool isOfLayer = hasRole(start, Role::Weight)
-                         ? getSources(start.getInputs(), body).contains(number)
-                         : isStacked(start, loop);
-    isOverLayers |= isOfLayer;
-    if (hasRole(start, Role::Weight) && !isOfLayer)
-      return WalkResult::interrupt();
-    return WalkResult::advance();
-  });
-  if (result.wasInterrupted() || !isOverLayers)
-    return LeftAlone("its iterations are not the layers of a model");
-  return *counter;
-}
 
 /// True if a product, a loop or a collective is among what `value` follows
 /// from. Masks and zeros, which loops take too, are no such values: a barrier
