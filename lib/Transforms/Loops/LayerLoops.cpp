@@ -49,7 +49,7 @@ struct Communication {
 static std::optional<Communication> getCommunication(Operation *op) {
   if (auto start = dyn_cast<StartOp>(op))
     return Communication{getStartedOrigins(start), start.getInputs(),
-                         start.getWait().getOutputs()};
+                         start.getOutputs()};
   if (isa<CollectiveOpInterface>(op) && isa<DecomposedOpInterface>(op))
     return Communication{getOrigins(op), op->getOperands(), op->getResults()};
   return std::nullopt;

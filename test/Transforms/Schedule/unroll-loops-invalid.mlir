@@ -1,4 +1,6 @@
 // RUN: zpp-opt %s --zero-unroll-loops --verify-diagnostics
+// Only that pass expects a schedule.
+// RUN: zpp-opt %s --zero-coalesce-collectives=layer-trips=1 -o /dev/null
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {
