@@ -45,7 +45,7 @@ struct Communication {
 };
 } // namespace
 
-/// What `op` communicates; nullopt if nothing, or if XLA does.
+/// Describes what `op` communicates; nullopt if nothing, or if XLA does.
 static std::optional<Communication> getCommunication(Operation *op) {
   if (auto start = dyn_cast<StartOp>(op))
     return Communication{getStartedOrigins(start), start.getInputs(),
