@@ -97,6 +97,11 @@ static bool begins(const ZeroPPOptions &options) {
   return options.start == ZeroPPOptions::Start::All || beginsFrozen(options);
 }
 
+/// The most iterations of a loop that becomes layers.
+static int64_t getLayerTrips(const Settings &settings) {
+  return settings.isCuda ? UnrollLoopsPassOptions().maxTrips : 0;
+}
+
 //===----------------------------------------------------------------------===//
 // Phases
 //===----------------------------------------------------------------------===//
@@ -196,8 +201,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     differences.block = settings.block;
     differences.start = begins(options);
     // Loops that become layers leave no stacks, which would be copied.
-    if (settings.isCuda)
-      differences.splitLayers = UnrollLoopsPassOptions().maxTrips;
+    differences.splitLayers = getLayerTrips(settings);
     pm.addPass(createSendDifferencesPass(differences));
   }
   if (begins(options))
@@ -281,8 +285,7 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   if (settings.coalesceBytes > 0) {
     CoalesceCollectivesPassOptions coalesce;
     coalesce.bytes = settings.coalesceBytes;
-    if (settings.isCuda)
-      coalesce.layerTrips = UnrollLoopsPassOptions().maxTrips;
+    coalesce.layerTrips = getLayerTrips(settings);
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
   verifyPhase(pm, PipelinePhase::Decompose);

@@ -19,11 +19,14 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-bool zpp::hasRole(StartOp start, Role role) {
-  SmallVector<Origin> origins = getStartedOrigins(start);
+bool zpp::hasRole(ArrayRef<Origin> origins, Role role) {
   return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
     return origin.role == role;
   });
+}
+
+bool zpp::hasRole(StartOp start, Role role) {
+  return hasRole(getStartedOrigins(start), role);
 }
 
 static constexpr const char *kRead =

@@ -15,6 +15,7 @@
 
 #include "Loops/Recomputation.h"
 #include "mlir/IR/IRMapping.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Roles.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Decision.h"
@@ -25,6 +26,8 @@
 
 namespace zpp {
 
+/// True if there are `origins`, and all have `role`.
+bool hasRole(llvm::ArrayRef<Origin> origins, Role role);
 /// True if `start` moves nothing but what has `role`.
 bool hasRole(zero::StartOp start, Role role);
 

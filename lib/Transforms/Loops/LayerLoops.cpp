@@ -7,10 +7,9 @@
 
 #include "Loops/LayerLoops.h"
 
+#include "Loops/Deferral.h"
 #include "Loops/LayerStacks.h"
 #include "Loops/Peeling.h"
-#include "zpp/Analysis/Origin.h"
-#include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
@@ -34,24 +33,19 @@ llvm::SetVector<Value> zpp::getSources(ValueRange values, Block &body) {
 namespace {
 /// A collective of an iteration.
 struct Communication {
-  SmallVector<Origin> origins;
+  bool isOfWeights;
   ValueRange sent, received;
-
-  bool isOfWeights() const {
-    return !origins.empty() && llvm::all_of(origins, [](const Origin &origin) {
-      return origin.role == Role::Weight;
-    });
-  }
 };
 } // namespace
 
 /// Describes what `op` communicates; nullopt if nothing, or if XLA does.
 static std::optional<Communication> getCommunication(Operation *op) {
   if (auto start = dyn_cast<StartOp>(op))
-    return Communication{getStartedOrigins(start), start.getInputs(),
+    return Communication{hasRole(start, Role::Weight), start.getInputs(),
                          start.getOutputs()};
   if (isa<CollectiveOpInterface>(op) && isa<DecomposedOpInterface>(op))
-    return Communication{getOrigins(op), op->getOperands(), op->getResults()};
+    return Communication{hasRole(getOrigins(op), Role::Weight),
+                         op->getOperands(), op->getResults()};
   return std::nullopt;
 }
 
@@ -90,13 +84,12 @@ Decision<LoopCounter> zpp::getLayers(WhileView loop, int64_t maxTrips,
       return WalkResult::advance();
     if (op->getBlock() != &body)
       return WalkResult::interrupt();
-    bool isOfWeights = communication->isOfWeights();
-    bool isOfLayer =
-        isOfWeights ? getSources(communication->sent, body).contains(number)
-                    : isStacked(communication->received, loop);
-    isOverLayers |= isOfLayer;
-    return isOfWeights && !isOfLayer ? WalkResult::interrupt()
-                                     : WalkResult::advance();
+    if (!communication->isOfWeights) {
+      isOverLayers = isOverLayers || isStacked(communication->received, loop);
+      return WalkResult::advance();
+    }
+    isOverLayers = getSources(communication->sent, body).contains(number);
+    return isOverLayers ? WalkResult::advance() : WalkResult::interrupt();
   });
   if (result.wasInterrupted() || !isOverLayers)
     return LeftAlone("its iterations are not the layers of a model");

@@ -163,13 +163,6 @@ static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
          last.getLatencyUsec();
 }
 
-/// Moves the chains of `from` to the end of `to`.
-static void append(SmallVector<TravelChain> &to,
-                   MutableArrayRef<TravelChain> from) {
-  llvm::append_range(to, llvm::make_range(std::make_move_iterator(from.begin()),
-                                          std::make_move_iterator(from.end())));
-}
-
 /// Divides chains with the same key, by window, into those that may travel
 /// together: those of a window and, in a loop, of windows that are near.
 static SmallVector<SmallVector<TravelChain>>
@@ -180,14 +173,14 @@ getNear(std::map<int64_t, SmallVector<TravelChain>> chains, Follows follows,
     if (result.empty() || follows == Follows::Other ||
         !isNear(result.back(), own, follows, windows))
       result.emplace_back();
-    append(result.back(), own);
+    llvm::move(own, std::back_inserter(result.back()));
   }
   // No gradient of this layer is left that small ones could wait for. The links
   // are busy with those of the layer before.
   if (follows == Follows::NextLayer && result.size() > 1 &&
       !result.back().front().isGather() && areSmall(result.back())) {
     SmallVector<TravelChain> last = result.pop_back_val();
-    append(result.back(), last);
+    llvm::move(last, std::back_inserter(result.back()));
   }
   return result;
 }
@@ -219,7 +212,7 @@ divide(MutableArrayRef<TravelChain> chains, int64_t full) {
   }
   if (groups.size() > 1 && last < full) {
     SmallVector<TravelChain> rest = groups.pop_back_val();
-    append(groups.back(), rest);
+    llvm::move(rest, std::back_inserter(groups.back()));
   }
   return groups;
 }
