@@ -11,6 +11,7 @@
 #include <cassert>
 #include <charconv>
 #include <tuple>
+#include <utility>
 
 using namespace zpp;
 
@@ -202,9 +203,10 @@ std::vector<size_t> Mesh::getOrder() const {
   for (size_t index = axes.size(); index-- > 0;)
     if (axes[index].size > 1)
       order.push_back(index);
+  // Only in meshes that are still to be checked are strides equal.
   if (!strides.empty())
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return strides[a] < strides[b];
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(strides[a], b) < std::pair(strides[b], a);
     });
   return order;
 }

@@ -17,6 +17,7 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 using namespace zpp;
 
@@ -372,11 +373,14 @@ int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {
     for (const Transfer &transfer : problem.transfers)
       if (transfer.isGather == isGather)
         ordered.push_back(&transfer);
-    std::stable_sort(ordered.begin(), ordered.end(),
-                     [&](const Transfer *a, const Transfer *b) {
-                       return isGather ? a->need < b->need
-                                       : a->ready < b->ready;
-                     });
+    // Those of one time keep their order, which is that of their addresses.
+    auto getKey = [&](const Transfer *transfer) {
+      return std::pair(isGather ? transfer->need : transfer->ready, transfer);
+    };
+    std::sort(ordered.begin(), ordered.end(),
+              [&](const Transfer *a, const Transfer *b) {
+                return getKey(a) < getKey(b);
+              });
     std::vector<int64_t> sizes;
     for (const Transfer *transfer : ordered)
       sizes.push_back(transfer->bytes);
