@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps as XLA compiles them for a GPU that is only described.
 
-As a program, it compiles a form of a step with some options for an H200, for which
-JAX's CUDA plugin must be found, and prints as JSON what is not in place, what touches
-memory of a transfer that is on its way, and which transfers XLA has left without the
-compute that the schedule put under them. With
---trace it prints the order of starts, waits and products in what XLA runs.
+As a program, it compiles a form of a step for an H200, for which JAX's CUDA plugin must
+be found, rewritten with the options of each further argument. For each it prints a line
+of JSON: what is not in place, what touches memory of a transfer that is on its way, and
+which transfers XLA has left without the compute that the schedule put under them. With
+--trace it also prints the order of starts, waits and products in what XLA runs.
 """
 
 import json
@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import hlo
@@ -121,17 +122,21 @@ def take(folder: pathlib.Path, ending: str) -> str:
     return text
 
 
-def main(form: dict, options: dict, prints_trace: bool = False) -> None:
+#: LLVM does as little as it can: XLA is done with a step before.
+FLAGS = "--xla_backend_optimization_level=0 --xla_dump_hlo_as_text --xla_dump_to="
+
+
+def main(form: dict, options: list[dict], prints_trace: bool = False) -> None:
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} "
-            f"--xla_dump_hlo_as_text")
-        print(json.dumps(compiled(form, options, prints_trace, pathlib.Path(folder))))
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}{folder}"
+        for found in compiled(form, options, prints_trace, pathlib.Path(folder)):
+            print(json.dumps(found))
 
 
-def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path) -> dict:
-    """Looks for all that is wrong in the modules of a step, which XLA dumps into a
-    folder."""
+def compiled(form: dict, options: list[dict], prints_trace: bool,
+             dumps: pathlib.Path) -> Iterator[dict]:
+    """Looks for all that is wrong in the modules of a step with each of these options,
+    which XLA dumps into a folder."""
     root = pathlib.Path(__file__).resolve().parent.parent.parent
     sys.path[:0] = [str(root / folder) for folder in ("bench", "examples", "python")]
     import step_memory
@@ -151,8 +156,6 @@ def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path)
         SEQUENCES * trainer.config.accumulate)
     step = zpp.export(jax.jit(trainer.step, donate_argnums=0), *given,
                       platforms=("cuda",))
-    result = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **options)
-    rewritten, schedule = result.step, result.report["schedule"]
     mesh = Mesh(np.array(devices).reshape(2, 2), ("node", "gpu"))
 
     def describe(array):
@@ -160,26 +163,31 @@ def compiled(form: dict, options: dict, prints_trace: bool, dumps: pathlib.Path)
             mesh, array.sharding.spec))
 
     layer = 4 * MODEL["width"]**2 * 4
-    found: dict = {"starts": 0, "faults": [], "undone": [], "followed": 0, "races": []}
-    for each in (rewritten, rewritten.start):
-        if each is None:
-            continue
-        state = each.state.arguments if each.state else ()
-        leaves = [describe(leaf) for leaf in (*jax.tree.leaves(given), *state)]
-        _load.load_flat(each).trace(*leaves).lower(
-            lowering_platforms=("cuda",)).compile()
-        text = take(dumps, MODULE)
-        found["starts"] += count_starts(text)
-        found["faults"] += faults(text, layer)
-        touched, followed = races.races(text, take(dumps, PLACES))
-        found["followed"] += followed
-        found["races"] += touched
-        if each is rewritten:
-            found["undone"] += undone(schedule, text)
-            if prints_trace:
-                print(*(" ".join(event) for event in trace(text)), sep="\n")
-    return found
+    for words in options:
+        result = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **words)
+        rewritten, schedule = result.step, result.report["schedule"]
+        found: dict = {"starts": 0, "faults": [], "undone": [], "followed": 0,
+                       "races": []}
+        for each in (rewritten, rewritten.start):
+            if each is None:
+                continue
+            state = each.state.arguments if each.state else ()
+            leaves = [describe(leaf) for leaf in (*jax.tree.leaves(given), *state)]
+            _load.load_flat(each).trace(*leaves).lower(
+                lowering_platforms=("cuda",)).compile()
+            text = take(dumps, MODULE)
+            found["starts"] += count_starts(text)
+            found["faults"] += faults(text, layer)
+            touched, followed = races.races(text, take(dumps, PLACES))
+            found["followed"] += followed
+            found["races"] += touched
+            if each is rewritten:
+                found["undone"] += undone(schedule, text)
+                if prints_trace:
+                    print(*(" ".join(event) for event in trace(text)), sep="\n")
+        yield found
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]), "--trace" in sys.argv)
+    form, *options = (json.loads(word) for word in sys.argv[1:] if word != "--trace")
+    main(form, options, "--trace" in sys.argv)
