@@ -165,12 +165,9 @@ def compiled(form: dict, options: list[dict], prints_trace: bool,
     layer = 4 * MODEL["width"]**2 * 4
     for words in options:
         result = zpp.rewrite(step, mesh="node:2,gpu:2", target="cuda", **words)
-        rewritten, schedule = result.step, result.report["schedule"]
         found: dict = {"starts": 0, "faults": [], "undone": [], "followed": 0,
                        "races": []}
-        for each in (rewritten, rewritten.start):
-            if each is None:
-                continue
+        for each in filter(None, (result.step, result.step.start)):
             state = each.state.arguments if each.state else ()
             leaves = [describe(leaf) for leaf in (*jax.tree.leaves(given), *state)]
             _load.load_flat(each).trace(*leaves).lower(
@@ -181,8 +178,8 @@ def compiled(form: dict, options: list[dict], prints_trace: bool,
             touched, followed = races.races(text, take(dumps, PLACES))
             found["followed"] += followed
             found["races"] += touched
-            if each is rewritten:
-                found["undone"] += undone(schedule, text)
+            if each is result.step:
+                found["undone"] += undone(result.report["schedule"], text)
                 if prints_trace:
                     print(*(" ".join(event) for event in trace(text)), sep="\n")
         yield found

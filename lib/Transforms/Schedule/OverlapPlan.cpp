@@ -369,20 +369,15 @@ int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
 int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {
   int64_t budget = kLeastBudget;
   for (bool isGather : {true, false}) {
-    std::vector<const Transfer *> ordered;
+    // Those of one time keep their order, which is that of their addresses.
+    std::vector<std::pair<int64_t, const Transfer *>> ordered;
     for (const Transfer &transfer : problem.transfers)
       if (transfer.isGather == isGather)
-        ordered.push_back(&transfer);
-    // Those of one time keep their order, which is that of their addresses.
-    auto getKey = [&](const Transfer *transfer) {
-      return std::pair(isGather ? transfer->need : transfer->ready, transfer);
-    };
-    std::sort(ordered.begin(), ordered.end(),
-              [&](const Transfer *a, const Transfer *b) {
-                return getKey(a) < getKey(b);
-              });
+        ordered.emplace_back(isGather ? transfer.need : transfer.ready,
+                             &transfer);
+    llvm::sort(ordered);
     std::vector<int64_t> sizes;
-    for (const Transfer *transfer : ordered)
+    for (auto [time, transfer] : ordered)
       sizes.push_back(transfer->bytes);
     budget = std::max(budget, getLayerBytes(sizes, isLoop));
   }
