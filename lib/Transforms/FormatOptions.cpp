@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
+#include "Schedule/Overlap/Plan.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/LineIterator.h"

@@ -34,7 +34,7 @@
 #ifndef ZPP_ANALYSIS_ORIGIN_H
 #define ZPP_ANALYSIS_ORIGIN_H
 
-#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Support/Decision.h"
 
 namespace zpp {

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/Roles/Roles.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;

@@ -9,7 +9,7 @@
 #ifndef ZPP_LIB_ANALYSIS_ROLES_MIRRORKEYS_H
 #define ZPP_LIB_ANALYSIS_ROLES_MIRRORKEYS_H
 
-#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/Roles/Roles.h"
 
 namespace zpp {
 

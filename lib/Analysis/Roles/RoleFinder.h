@@ -8,10 +8,10 @@
 #ifndef ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 #define ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 
-#include "zpp/Analysis/GradientProof.h"
 #include "zpp/Analysis/Provenance.h"
-#include "zpp/Analysis/Roles.h"
-#include "zpp/Analysis/StepFlow.h"
+#include "zpp/Analysis/Roles/GradientProof.h"
+#include "zpp/Analysis/Roles/Roles.h"
+#include "zpp/Analysis/Roles/StepFlow.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"
 

@@ -9,7 +9,7 @@
 #define ZPP_LIB_ANALYSIS_ROLES_WEIGHTNUMBERS_H
 
 #include "zpp/Analysis/Provenance.h"
-#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/Roles/Roles.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace zpp {

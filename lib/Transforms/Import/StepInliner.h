@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_STEPINLINER_H
-#define ZPP_LIB_TRANSFORMS_STEPINLINER_H
+#ifndef ZPP_LIB_TRANSFORMS_IMPORT_STEPINLINER_H
+#define ZPP_LIB_TRANSFORMS_IMPORT_STEPINLINER_H
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -24,4 +24,4 @@ bool needsInlining(mlir::ModuleOp module);
 
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_STEPINLINER_H
+#endif // ZPP_LIB_TRANSFORMS_IMPORT_STEPINLINER_H

@@ -16,7 +16,7 @@
 #include "Loops/Recomputation.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Origin.h"
-#include "zpp/Analysis/Roles.h"
+#include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Decision.h"
 #include "llvm/ADT/MapVector.h"

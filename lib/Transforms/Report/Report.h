@@ -8,9 +8,9 @@
 #ifndef ZPP_LIB_TRANSFORMS_REPORT_REPORT_H
 #define ZPP_LIB_TRANSFORMS_REPORT_REPORT_H
 
+#include "zpp/Analysis/Cost/StepTime.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
-#include "zpp/Analysis/StepTime.h"
 
 #include <set>
 

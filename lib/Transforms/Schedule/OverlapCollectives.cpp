@@ -10,7 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
-#include "Overlap.h"
+#include "Schedule/Overlap/Overlap.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"

@@ -15,6 +15,7 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "Schedule/Overlap/Plan.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
@@ -22,7 +23,6 @@
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/Schedule/OverlapPlan.h"
 
 namespace zpp {
 #define GEN_PASS_DEF_ROTATELOOPSPASS

@@ -1,0 +1,131 @@
+//===- Roles.h - What the collectives of a step are for ---------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_ANALYSIS_ROLES_ROLES_H
+#define ZPP_ANALYSIS_ROLES_ROLES_H
+
+#include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/Roles/Rules.h"
+#include "llvm/ADT/DenseSet.h"
+
+#include <optional>
+
+namespace zpp {
+
+/// Update is what zero-send-updates makes of gathers of state: no collective of
+/// a step has this role before.
+enum class Role { Weight, Gradient, Update, Other };
+enum class Phase { Forward, Backward };
+llvm::StringRef getRoleName(Role role);
+llvm::StringRef getPhaseName(Phase phase);
+
+/// A collective and its role in the step.
+struct StepCollective : CollectiveView {
+  /// If it is outlined, the start in the step that runs it; `op` is then the
+  /// exchange number `index` of the started function.
+  mlir::Operation *start = nullptr;
+  int64_t index = 0;
+  Role role = Role::Other;
+  Phase phase = Phase::Forward;
+  /// The number of executions per step, if known.
+  std::optional<int64_t> trips;
+  /// For weights: the number of the weight, in the order of first gathers, and
+  /// the bytes of the whole weight in the type in which it is gathered.
+  int64_t weight = -1;
+  int64_t modelBytes = 0;
+  /// For Role::Other: the reason why it is neither.
+  std::string reason;
+  /// The rule that decided about the role.
+  Rule rule = Rule::None;
+  /// The reason, with the rule: "it gathers state (R3)".
+  std::string explain() const;
+  /// For a weight of which the step computes neither a gradient nor a result:
+  /// the number of the argument.
+  std::optional<unsigned> taken;
+  /// For a gradient: the argument of the step whose gradient it is; null where
+  /// it is not known, or of several.
+  mlir::BlockArgument argument;
+  /// True for a gather of state: a result of the step is made of what it
+  /// gathers, element by element.
+  bool isState = false;
+};
+
+/// Arguments of the step that its user names: "all", or argument numbers and
+/// ranges, such as "0,3-7".
+class NamedArguments {
+public:
+  /// Emits an error at `module` if `text`, the value of `option`, is malformed
+  /// or names an argument that the step does not have.
+  static mlir::FailureOr<NamedArguments>
+  parse(mlir::ModuleOp module, llvm::StringRef option, llvm::StringRef text);
+
+  bool containsAll() const { return all; }
+  bool contains(mlir::BlockArgument input) const {
+    return all || numbers.contains(input.getArgNumber());
+  }
+
+private:
+  bool all = false;
+  llvm::DenseSet<unsigned> numbers;
+};
+
+/// Declarations of the step's user about what the step does not show.
+struct Declarations {
+  /// `weights-of`: these arguments are weights, for instance those of an
+  /// evaluation, which reduces no gradient and returns no weight.
+  NamedArguments weights;
+  /// `gradients-of`: sums by which these arguments are updated, element by
+  /// element, are gradients; with "all", so are all sums that some result of
+  /// the step is made of. No proof is asked for.
+  NamedArguments gradients;
+
+  static mlir::FailureOr<Declarations> parse(mlir::ModuleOp module,
+                                             llvm::StringRef weightsOf,
+                                             llvm::StringRef gradientsOf);
+};
+
+/// Every collective of the module in program order, without its role. The
+/// collectives of an outlined function appear once for every start.
+llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
+                                                      const Mesh &mesh);
+
+/// Finds the roles of all collectives of the module.
+///
+/// Roles are two-sided. Whether a collective moves a weight or a gradient
+/// depends on where its value comes from and on where it goes (ZeRO++ section
+/// 2.2):
+///
+/// docs/rules.md has the rules, R1 to R16; `StepCollective::rule` names the one
+/// that decided. In short:
+///
+/// - A gather is a *weight* gather if its operand comes from floating-point
+///   inputs of the step that are weights, if a gradient is computed from it,
+///   and if it is not state. Inputs are weights if the step returns them
+///   updated, if their gradient is reduced, if layers take them as their
+///   weights, or if they are named.
+/// - A value that reaches a result of the step element by element is *state*,
+///   which is not rounded: updated weights, averages of weights, optimizer
+///   state. Only zero-send-updates rounds by how much such weights change.
+/// - A sum over devices that hold different data is a *gradient* if there is a
+///   proof of it (GradientProof.h), if a weight is updated with it, and if no
+///   other gradient is computed from it. What cannot be negative, and what only
+///   divides updates, is a *statistic* instead: rounded to zero, it would make
+///   an update infinite.
+///
+/// The first gather of a weight is forward, later ones are backward.
+void findRoles(mlir::ModuleOp module, const Mesh &mesh,
+               const Declarations &declared,
+               llvm::MutableArrayRef<StepCollective> collectives);
+
+/// Every collective of the module with its role.
+llvm::SmallVector<StepCollective>
+getStepCollectives(mlir::ModuleOp module, const Mesh &mesh,
+                   const Declarations &declared = Declarations());
+
+} // namespace zpp
+
+#endif // ZPP_ANALYSIS_ROLES_ROLES_H

@@ -1,0 +1,237 @@
+//===- GradientSearch.h - Uses of weights, and ways to them -----*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H
+#define ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H
+
+#include "zpp/Analysis/Roles/GradientProof.h"
+#include "zpp/Analysis/Roles/NumberSets.h"
+#include "zpp/Analysis/Roles/ValueGraph.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <optional>
+#include <vector>
+
+namespace zpp {
+
+/// True for ops that contract their first two operands.
+bool isProduct(mlir::Operation *op);
+
+/// True for ops that take rows of their first operand by number.
+bool isLookup(mlir::Operation *op);
+
+/// True for products and lookups; false for null.
+bool isContraction(mlir::Operation *op);
+
+/// True for ops that add rows by number: the transposes of lookups.
+bool isScatter(mlir::Operation *op);
+
+/// True for ops whose result changes in the direction in which an operand does:
+/// sums, bounds, choices, moves and `tanh`.
+bool keepsOrder(mlir::Operation *op);
+
+class GradientProver::Search {
+public:
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+
+  Search(mlir::ModuleOp module,
+         llvm::function_ref<bool(mlir::BlockArgument)> isData,
+         llvm::function_ref<bool(mlir::BlockArgument)> mayBeData)
+      : graph(module), sets(graph.size()) {
+    findLeaves();
+    findWeights(isData, mayBeData);
+    findUses();
+    findAutodiff();
+  }
+
+  GradientProof prove(mlir::Operation *sum);
+  llvm::SmallVector<GradientDifference>
+  getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
+  llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
+  mlir::BlockArgument getOnlyInput(mlir::Value value);
+  bool isNeverNegative(Node node) const;
+  std::vector<bool>
+  areLayerWeights(llvm::ArrayRef<llvm::SmallVector<GatheredValue>> inputs);
+
+  const ValueGraph graph;
+
+private:
+  class Layers;
+  class Differences;
+  using Set = NumberSets::Set;
+
+  /// A product, or another op, that takes a weight: in node `result`.
+  struct Use {
+    Node result, weight;
+    /// The operand that it takes the weight with; -1 where none matters.
+    Node other;
+    /// The elements of the weight before it is broadcast.
+    int64_t count;
+  };
+
+  /// Findings of the search for the partner of a sum: the use of a weight that
+  /// shows that the sum is its gradient.
+  struct Partner {
+    /// The use, and what the sum contracts as this has; null without a partner.
+    const Use *use = nullptr;
+    Node contracted = -1;
+    /// True if the use of no other weight could be it.
+    bool isOnly = false;
+    /// The use of a weight of the sum's size that what is reduced follows from;
+    /// null if there is none.
+    const Use *reduced = nullptr;
+    /// True if nothing is mixed but products of values with themselves.
+    bool isGramAlone = false;
+    /// True if something else is contracted, or rows are added by number.
+    bool contracts = false;
+    /// Objections to uses that were found: what follows from one has no
+    /// negative element, or may be no derivative.
+    bool assigns = false, lacksDerivative = false;
+
+    /// The reason why there is neither a use nor anything reduced.
+    const char *getWhyNone() const;
+  };
+
+  void findLeaves();
+  void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData,
+                   llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
+  /// The values that are moved into products with other weights, without
+  /// collectives on the way.
+  std::vector<char> findContracted();
+  void findUses();
+  void findAutodiff();
+  /// True if autodiff has transposed the op of `node`. XLA shares constants, so
+  /// that a statistic may start with zeros of the backward pass.
+  bool isTransposed(Node node) const;
+
+  /// The leaves that may be weights and that `node` depends on.
+  Set getWeightLeaves(Node node) {
+    return sets.intersect(leavesOf[node], weightLeaves);
+  }
+  /// `node` before it was moved: cast, transposed, sliced, passed through a
+  /// loop.
+  Node strip(Node node) const;
+  /// `node` before it was moved or multiplied with a number for all elements.
+  Node stripScales(Node node) const;
+  /// True if all elements of `node` are one number.
+  bool isNumber(Node node) const;
+  /// True if `from` depends on `on`. With `byDerivative`, over edges that a
+  /// derivative passes. Not from iteration to iteration.
+  bool depends(Node from, Node on, bool byDerivative) const;
+  /// Calls `visit` for each node that `from` depends on by derivatives, and
+  /// whose number is `first` at least, until it returns true.
+  bool visitAncestors(Node from, Node first,
+                      llvm::function_ref<bool(Node)> visit) const;
+  /// The nodes that an element of `operand` is moved from, and those among
+  /// them where elements are mixed. Returns true if one is a sign or rounded:
+  /// no way leads further back from there.
+  bool findWays(Node operand, llvm::SmallVectorImpl<Node> &path,
+                llvm::SmallVectorImpl<Node> &mixing) const;
+
+  /// A use that has contracted what `contracted` is, and from which `other`
+  /// follows. `isEnough` may ask for more; `isOnly` is set if no other weight
+  /// has such a use.
+  const Use *findPartner(Node contracted, Node other,
+                         llvm::function_ref<bool(const Use &)> isEnough,
+                         bool &isOnly);
+  /// The uses among which findPartner() chooses, but for what `isEnough` says.
+  llvm::SmallVector<size_t, 4> getCandidates(Node contracted, Node other);
+  /// How certain it is that `use` is the one whose weight has a gradient that
+  /// contracts `contracted`, from 0 to kHighestRank.
+  int getRank(const Use &use, Node contracted) const;
+  static constexpr int kHighestRank = 4;
+  bool isCertain(const Use &use, Node contracted) const;
+  /// Finds for each node the products with weights whose results it follows
+  /// from by derivatives, not from iteration to iteration.
+  void findProductsBefore();
+  /// True if `node` multiplies two products of activations, element by element.
+  bool multipliesProducts(Node node) const;
+  /// Searches for the partner of a sum with elements that are mixed in the
+  /// nodes `mixing`. With `isToldApart`, it is known otherwise what is a
+  /// derivative.
+  Partner searchPartner(llvm::ArrayRef<Node> mixing, bool isToldApart);
+  /// Searches for it among the `ways` in which a node contracts: one operand
+  /// each, with the other one. Returns whether it has been found.
+  bool tryWays(llvm::ArrayRef<std::pair<Node, Node>> ways, bool isToldApart,
+               Partner &partner);
+
+  /// True if `other` follows from the result of `use` as a derivative does:
+  /// over the difference to a target, or back through the weight of a later
+  /// layer.
+  bool isDerivative(const Use &use, Node contracted, Node other);
+  /// True if a target is added to what follows from the first of `between`, and
+  /// all that follows from this is linear in it.
+  bool meetsTarget(llvm::ArrayRef<Node> between, Node contracted);
+  /// True if one weight is multiplied with what follows from the first of
+  /// `between` and then with what follows from that, and the rest is linear in
+  /// it.
+  bool comesBack(llvm::ArrayRef<Node> between);
+  /// True if `node` depends on data of the batch that is not what the layer has
+  /// computed `contracted` from.
+  bool isTarget(Node node, Node contracted);
+  /// True if the last of `between`, sorted nodes, is linear in `from`.
+  bool isLinear(llvm::ArrayRef<Node> between, Node from) const;
+  /// True if the step moves a tensor that it returns against the sum `result`,
+  /// and not, as averages are, towards it.
+  bool isDescent(Node result);
+  /// Finds all such sums.
+  Set findDescents();
+  /// The collectives, by their results, whose elements a value grows with, and
+  /// those that it shrinks with.
+  struct Directions {
+    Set up = NumberSets::kEmpty, down = NumberSets::kEmpty;
+  };
+  std::vector<Directions> findDirections();
+  /// 1 if elements of `target` grow with those of the source of `edge`, -1 if
+  /// they shrink with them; 0 if neither is known.
+  int getDirection(Node target, const Edge &edge);
+  /// The sign of a factor that is a constant or a rate, or 0.
+  int getSign(Node factor);
+  int findSign(Node factor);
+
+  const Use *findReduced(Node source);
+  /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
+  Node getKept(Node node) const;
+  /// The gathers and inputs that the weight of `use` is made of; with
+  /// `isDirect`, those of which it holds elements.
+  llvm::SmallVector<mlir::Value> getWeights(const Use &use,
+                                            bool isDirect) const;
+  void setWeights(GradientProof &proof, const Use &use) const;
+  bool isGram(Node source) const;
+
+  /// Sets of nodes.
+  NumberSets sets;
+  /// The leaves that each node depends on, and all that may be weights, that
+  /// devices have different parts of, or that hold integers of a batch.
+  std::vector<Set> leavesOf;
+  Set weightLeaves = NumberSets::kEmpty;
+  Set batchLeaves = NumberSets::kEmpty, integerLeaves = NumberSets::kEmpty;
+  /// The findings of findProductsBefore(), once it has been called.
+  std::vector<Set> productsBefore;
+  /// The findings of findDescents(), and the leaves that the step returns as
+  /// they came, once they have been asked for.
+  std::optional<Set> descents, asTheyCame;
+  /// The signs of factors that have been asked for.
+  llvm::DenseMap<Node, int> knownSigns;
+  /// Values that depend on data; those made of weights without any; those that
+  /// hold elements of a weight, also where a device has moved it by itself.
+  std::vector<char> hasData, isWeight, isHeld;
+  /// Values that hold elements of a product of activations, or that follow from
+  /// what autodiff has transposed.
+  std::vector<char> holdsProduct, isAfterAutodiff;
+  std::vector<Use> uses;
+  /// The uses at each result, and the results of those that contract, by the
+  /// leaves that the other operand depends on.
+  llvm::DenseMap<Node, llvm::SmallVector<size_t, 2>> usesAt;
+  llvm::DenseMap<Set, Set> contractions;
+  Node firstUse = -1;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H

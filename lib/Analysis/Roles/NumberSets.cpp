@@ -1,0 +1,143 @@
+//===- NumberSets.cpp - Many sets that have much in common ----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Roles/NumberSets.h"
+
+#include "llvm/ADT/bit.h"
+
+using namespace zpp;
+
+NumberSets::NumberSets(size_t limit) : parts(1) {
+  while (kBits << height < limit)
+    ++height;
+}
+
+NumberSets::Set NumberSets::add(Part part,
+                                llvm::DenseMap<uint64_t, Set> &known) {
+  auto [it, isNew] = known.try_emplace(uint64_t(part.left) << 32 | part.right,
+                                       static_cast<Set>(parts.size()));
+  if (isNew)
+    parts.push_back(part);
+  return it->second;
+}
+
+NumberSets::Set NumberSets::getSingle(size_t number) {
+  Set set = addWord(uint32_t(1) << number % kBits);
+  for (unsigned level = 0; level < height; ++level)
+    set = number / kBits >> level & 1 ? addHalves(kEmpty, set)
+                                      : addHalves(set, kEmpty);
+  return set;
+}
+
+NumberSets::Set NumberSets::combine(Kind kind, Set a, Set b, unsigned level) {
+  if (kind != Kind::Subtract && a > b)
+    std::swap(a, b);
+  switch (kind) {
+  case Kind::Unite:
+    if (a == b || a == kEmpty)
+      return b;
+    break;
+  case Kind::Intersect:
+    if (a == b || a == kEmpty)
+      return a;
+    break;
+  case Kind::Subtract:
+    if (a == b)
+      return kEmpty;
+    if (a == kEmpty || b == kEmpty)
+      return a;
+    break;
+  }
+  ++numSteps;
+  if (level == 0) {
+    uint32_t left = parts[a].left, right = parts[b].left;
+    return addWord(kind == Kind::Unite       ? left | right
+                   : kind == Kind::Intersect ? left & right
+                                             : left & ~right);
+  }
+  Known &known =
+      lastResults[(a * 0x9e3779b9u ^ b * 0x85ebca6bu ^ unsigned(kind)) %
+                  lastResults.size()];
+  if (known.a == a && known.b == b && known.kind == kind)
+    return known.result;
+  Part left = parts[a], right = parts[b];
+  Set first = combine(kind, left.left, right.left, level - 1);
+  Set second = combine(kind, left.right, right.right, level - 1);
+  Set result = addHalves(first, second);
+  known = {a, b, result, kind};
+  return result;
+}
+
+NumberSets::Set NumberSets::unite(Set a, Set b) {
+  return combine(Kind::Unite, a, b, height);
+}
+
+NumberSets::Set NumberSets::intersect(Set a, Set b) {
+  return combine(Kind::Intersect, a, b, height);
+}
+
+NumberSets::Set NumberSets::subtract(Set a, Set b) {
+  return combine(Kind::Subtract, a, b, height);
+}
+
+bool NumberSets::contains(Set set, size_t number) const {
+  for (unsigned level = height; level-- > 0;)
+    set = number / kBits >> level & 1 ? parts[set].right : parts[set].left;
+  return parts[set].left >> number % kBits & 1;
+}
+
+bool NumberSets::isSubset(Set part, Set of) const {
+  return isSubset(part, of, height);
+}
+
+bool NumberSets::isSubset(Set part, Set of, unsigned level) const {
+  if (part == of || part == kEmpty)
+    return true;
+  if (of == kEmpty)
+    return false;
+  const Part &some = parts[part], &all = parts[of];
+  if (level == 0)
+    return (some.left & ~all.left) == 0;
+  return isSubset(some.left, all.left, level - 1) &&
+         isSubset(some.right, all.right, level - 1);
+}
+
+bool NumberSets::haveCommon(Set a, Set b) const {
+  return haveCommon(a, b, height);
+}
+
+bool NumberSets::haveCommon(Set a, Set b, unsigned level) const {
+  if (a == kEmpty || b == kEmpty)
+    return false;
+  if (a == b)
+    return true;
+  const Part &left = parts[a], &right = parts[b];
+  if (level == 0)
+    return (left.left & right.left) != 0;
+  return haveCommon(left.left, right.left, level - 1) ||
+         haveCommon(left.right, right.right, level - 1);
+}
+
+bool NumberSets::visit(Set set, llvm::function_ref<bool(size_t)> visit) const {
+  return this->visit(set, height, 0, visit);
+}
+
+bool NumberSets::visit(Set set, unsigned level, size_t first,
+                       llvm::function_ref<bool(size_t)> visit) const {
+  if (set == kEmpty)
+    return false;
+  const Part &part = parts[set];
+  if (level == 0) {
+    for (uint32_t word = part.left; word; word &= word - 1)
+      if (visit(first + llvm::countr_zero(word)))
+        return true;
+    return false;
+  }
+  return this->visit(part.left, level - 1, first, visit) ||
+         this->visit(part.right, level - 1, first + (kBits << (level - 1)),
+                     visit);
+}

@@ -1,0 +1,303 @@
+//===- Roles.cpp - What the collectives of a step are for -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Roles/Roles.h"
+
+#include "MirrorKeys.h"
+#include "RoleFinder.h"
+#include "WeightNumbers.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Analysis/HostModule.h"
+#include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace zpp;
+
+StringRef zpp::getRoleName(Role role) {
+  switch (role) {
+  case Role::Weight:
+    return "weight";
+  case Role::Gradient:
+    return "gradient";
+  case Role::Update:
+    return "update";
+  case Role::Other:
+    return "other";
+  }
+  llvm_unreachable("unknown role");
+}
+
+StringRef zpp::getPhaseName(Phase phase) {
+  return phase == Phase::Forward ? "forward" : "backward";
+}
+
+std::string StepCollective::explain() const {
+  return rule == Rule::None ? reason
+                            : reason + " (" + getRuleName(rule).str() + ")";
+}
+
+bool zpp::isFloatTensor(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() &&
+         zero::isQuantizable(tensor.getElementType());
+}
+
+bool zpp::isRewritten(const StepCollective &collective) {
+  return isa<zero::CollectiveOpInterface>(collective.op);
+}
+
+/// True if an axis of `axes` contains all of `ref`.
+static bool covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
+  return llvm::any_of(axes, [&](const AxisRef &axis) {
+    return axis.name == ref.name && axis.preSize <= ref.preSize &&
+           ref.preSize * ref.size <= axis.preSize * axis.size;
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Data
+//===----------------------------------------------------------------------===//
+
+RoleFinder::RoleFinder(ModuleOp module, const Mesh &mesh,
+                       const Declarations &declared,
+                       MutableArrayRef<StepCollective> collectives)
+    : module(module), declared(declared), collectives(collectives),
+      gathered(findGatheredInputs()),
+      splitInputs(findSplitInputs(module, mesh)),
+      flow(
+          module,
+          [&](BlockArgument input) { return declared.weights.contains(input); },
+          [&](BlockArgument input) { return isData(input); }) {
+  findDataAxes();
+}
+
+bool RoleFinder::isData(BlockArgument input) const {
+  return splitInputs.contains(input) && !declared.weights.contains(input) &&
+         !gathered.contains(input);
+}
+
+void RoleFinder::run() {
+  SmallVector<Candidate> gathers = getGathers();
+  SmallVector<StepCollective *> sums = getSums();
+  StepFlow::ValueSet ancestors = chooseGradients(gathers, sums);
+  addUpdatedWeights(gathers, sums, ancestors);
+  chooseWeights(gathers, sums, ancestors);
+  numberWeights(ancestors);
+  setPhases();
+}
+
+/// The inputs of the step that are gathered.
+llvm::DenseSet<Value> RoleFinder::findGatheredInputs() {
+  llvm::DenseSet<Value> inputs;
+  for (const StepCollective &collective : collectives)
+    if (collective.kind == CollectiveKind::AllGather)
+      inputs.insert(provenances.get(collective.op->getOperand(0)).root);
+  return inputs;
+}
+
+static bool isInteger(Value input) {
+  return getElementTypeOrSelf(input.getType()).isInteger();
+}
+
+/// The inputs of the step that manual computations split, and the axes that
+/// split them.
+RoleFinder::SplitInputs RoleFinder::findSplitInputs(ModuleOp module,
+                                                    const Mesh &mesh) {
+  SplitInputs result;
+  module.walk([&](Operation *op) {
+    if (!isNamed(op, guest::kSdyManualComputation))
+      return;
+    OperandShardings shardings(op);
+    for (OpOperand &operand : op->getOpOperands()) {
+      Provenance provenance = provenances.get(operand.get());
+      if (!provenance.isStepInput || !isa<ShapedType>(operand.get().getType()))
+        continue;
+      const ReplicaGroups *groups =
+          shardings.getGroups(operand.getOperandNumber());
+      std::string error;
+      if (std::optional<std::vector<AxisRef>> axes =
+              groups ? mesh.factorGroups(*groups, error) : std::nullopt)
+        llvm::append_range(result[provenance.root], *axes);
+    }
+  });
+  return result;
+}
+
+/// Finds the axes along which devices have different data: those that split
+/// inputs other than weights.
+void RoleFinder::findDataAxes() {
+  std::vector<AxisRef> ofFloats;
+  for (auto &[value, axes] : splitInputs) {
+    auto input = cast<BlockArgument>(value);
+    if (!flow.getReachedResult(input) && !declared.weights.contains(input) &&
+        !gathered.contains(input))
+      llvm::append_range(isInteger(input) ? dataAxes : ofFloats, axes);
+  }
+  // Inputs that are not floating-point, such as tokens and labels, are
+  // certainly data.
+  if (dataAxes.empty())
+    dataAxes = std::move(ofFloats);
+}
+
+/// R2: an objection if all devices have the same data along an axis of
+/// `collective`, such as "tensor, expert". None if nothing is known about data.
+Objection RoleFinder::checkAxes(const StepCollective &collective,
+                                StringRef verb) const {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  llvm::ListSeparator separator;
+  if (!dataAxes.empty())
+    for (const AxisRef &axis : collective.axes)
+      if (!covers(dataAxes, axis))
+        os << separator << axis.name;
+  if (text.empty())
+    return {};
+  return {Rule::Axes, (verb + " along " + text +
+                       ", where all devices have the same data: it belongs to "
+                       "another kind of parallelism")
+                          .str()};
+}
+
+//===----------------------------------------------------------------------===//
+// All
+//===----------------------------------------------------------------------===//
+
+GradientProver &RoleFinder::getProver() {
+  if (!prover)
+    prover = std::make_unique<GradientProver>(
+        module, [&](BlockArgument input) { return isData(input); },
+        [&](BlockArgument input) {
+          return splitInputs.contains(input) && gathered.contains(input) &&
+                 !declared.weights.contains(input) && !flow.isReturned(input);
+        });
+  return *prover;
+}
+
+/// The keys of getMirrorKeys(), numbered.
+SmallVector<int64_t, 2> RoleFinder::getKeys(const StepCollective &collective) {
+  auto [it, isNew] = mirrorKeys.try_emplace(collective.op);
+  if (isNew)
+    for (const std::string &key : getMirrorKeys(collective))
+      it->second.push_back(
+          keyNumbers.try_emplace(key, keyNumbers.size()).first->second);
+  return it->second;
+}
+
+void RoleFinder::numberWeights(const StepFlow::ValueSet &ancestors) {
+  SmallVector<StepCollective *> gathers;
+  SmallVector<Value> operands;
+  for (StepCollective &gather : collectives)
+    if (gather.role == Role::Weight) {
+      gathers.push_back(&gather);
+      operands.push_back(gather.op->getOperand(0));
+    }
+  // What is computed from a weight is that weight.
+  SmallVector<BlockArgument> held = flow.getHeldInputs(operands, ancestors);
+  WeightNumbering weights(provenances);
+  SmallVector<Value> roots;
+  llvm::DenseSet<Value> inLoops;
+  for (auto [gather, operand, input] :
+       llvm::zip_equal(gathers, operands, held)) {
+    bool isNew;
+    std::tie(gather->weight, isNew) = weights.insert(gather->op);
+    gather->phase = isNew ? Phase::Forward : Phase::Backward;
+    gather->modelBytes = getBytes(gather->op->getResult(0).getType());
+    Provenance provenance = provenances.get(operand);
+    // Rows of a weight in another order are that weight too.
+    if (!provenance.isStepInput && !input)
+      input = getProver().getOnlyInput(operand);
+    bool isComputed = !provenance.isStepInput && input;
+    roots.push_back(isComputed ? input : provenance.root);
+    if (provenance.isSliced && gather->trips.value_or(1) > 1)
+      inLoops.insert(provenance.root);
+    auto root = dyn_cast<ShapedType>(roots.back().getType());
+    // A loop over stacked weights gathers the whole stack.
+    if ((provenance.isSliced || isComputed) && root && root.hasStaticShape() &&
+        gather->trips.value_or(1) > 1)
+      gather->modelBytes =
+          multiplySaturating(gather->modelBytes, *gather->trips);
+  }
+  limitModelBytes(gathers, roots, inLoops);
+}
+
+void RoleFinder::setPhases() {
+  bool isBackward = false;
+  for (StepCollective &collective : collectives) {
+    if (collective.role == Role::Weight) {
+      isBackward |= collective.phase == Phase::Backward;
+      continue;
+    }
+    if (collective.role == Role::Other) {
+      if (collective.reason.empty())
+        object(collective,
+               {Rule::Form, "it is neither a gather of a weight nor a scatter "
+                            "of a gradient"});
+      if (!collective.groupError.empty() &&
+          collective.kind != CollectiveKind::CollectivePermute)
+        collective.reason +=
+            "; its bytes are not counted: " + collective.groupError;
+    }
+    isBackward |= collective.role == Role::Gradient;
+    collective.phase = isBackward ? Phase::Backward : Phase::Forward;
+  }
+}
+
+SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
+                                                     const Mesh &mesh) {
+  SmallVector<StepCollective> result;
+  CollectiveReader reader(mesh);
+  ProvenanceAnalysis provenances;
+  auto add = [&](Operation *op, Operation *start, int64_t index) {
+    std::optional<CollectiveView> view = reader.read(op);
+    if (!view)
+      return false;
+    // What is in the region of another collective goes with it.
+    for (Operation *parent = op->getParentOp(); parent;
+         parent = parent->getParentOp())
+      if (getGuestCollective(parent))
+        return false;
+    StepCollective collective;
+    static_cast<CollectiveView &>(collective) = std::move(*view);
+    collective.start = start;
+    collective.index = index;
+    collective.trips = provenances.getTripCount(start ? start : op);
+    result.push_back(std::move(collective));
+    return true;
+  };
+  // Outlined collectives count where they are started.
+  walkStep(module, [&](Operation *op) {
+    if (FunctionOpInterface function = getStartedFunction(op)) {
+      int64_t index = 0;
+      function->walk(
+          [&](Operation *exchange) { index += add(exchange, op, index); });
+    } else {
+      add(op, nullptr, 0);
+    }
+    return WalkResult::advance();
+  });
+  return result;
+}
+
+void zpp::findRoles(ModuleOp module, const Mesh &mesh,
+                    const Declarations &declared,
+                    MutableArrayRef<StepCollective> collectives) {
+  RoleFinder(module, mesh, declared, collectives).run();
+}
+
+SmallVector<StepCollective>
+zpp::getStepCollectives(ModuleOp module, const Mesh &mesh,
+                        const Declarations &declared) {
+  SmallVector<StepCollective> collectives = readStepCollectives(module, mesh);
+  findRoles(module, mesh, declared, collectives);
+  return collectives;
+}

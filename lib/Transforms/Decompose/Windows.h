@@ -1,0 +1,43 @@
+//===- Windows.h - Places between the compute of a block --------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
+#define ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
+
+#include "zpp/Analysis/Schedule.h"
+
+namespace zpp {
+
+/// The places between the heavy ops of a block, numbered in order, and the time
+/// of the compute between them.
+class Windows {
+public:
+  Windows(mlir::Block &block, HeavyOps &compute);
+
+  /// The window of `op`, which is in the block: the number of heavy ops before
+  /// it.
+  int64_t get(mlir::Operation *op) const { return countBefore(heavy, op); }
+
+  /// The first window in which the results of `op` are there.
+  int64_t getAfter(mlir::Operation *op) const {
+    return countBefore(heavy, op->getNextNode());
+  }
+
+  /// The time that a fast device takes at least for what lies between two
+  /// windows, of which `first` comes first. Infinite if nothing is known of an
+  /// op.
+  double getUsecBetween(int64_t first, int64_t second) const;
+
+private:
+  llvm::SmallVector<mlir::Operation *> heavy;
+  /// The time of each of them.
+  llvm::SmallVector<double> usec;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H

@@ -1,0 +1,151 @@
+//===- Gathers.cpp - The gathers of each weight ---------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Weights/Secondary/Gathers.h"
+
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Support/Limits.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+FromLocalOp zpp::zero::getSource(AllGatherOp gather) {
+  Value operand = gather.getOperand();
+  if (auto encode = operand.getDefiningOp<EncodeOp>())
+    operand = encode.getOperand();
+  return operand.getDefiningOp<FromLocalOp>();
+}
+
+WeightGathers::WeightGathers(ModuleOp module) : context(module.getContext()) {
+  // Gathers of the same values, which come from the same root through the same
+  // casts.
+  module.walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
+    // Skip both halves of a gather that is already split.
+    if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
+        gather->hasAttr(kKeepAttr) ||
+        llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
+      return;
+    if (Attribute key = getKey(gather)) {
+      gathers[key].push_back(gather);
+      Value local = getSource(gather).getLocal();
+      if (isInLoop(gather))
+        loopsOver[provenances.get(local).root].insert(gather->getBlock());
+    }
+  });
+  mergeLayers();
+}
+
+SmallVector<SmallVector<AllGatherOp>> WeightGathers::getGroups() const {
+  SmallVector<SmallVector<AllGatherOp>> groups;
+  for (const auto &[key, group] : gathers)
+    if (!group.empty())
+      groups.push_back(group);
+  return groups;
+}
+
+/// Appends a key that is equal for two values only if the values are: the
+/// same slice of the same root, with the same casts.
+void WeightGathers::appendKey(Value value, bool inAnyIteration,
+                              SmallVectorImpl<Attribute> &steps) {
+  steps.push_back(IntegerAttr::get(
+      IndexType::get(context), provenances.getSliceId(value, inAnyIteration)));
+  for (Operation *op : provenances.getPath(value)) {
+    // The index decides which slice of a stack a loop reads. The forward and
+    // the backward loop go over all of them.
+    steps.push_back(op->getName().getIdentifier());
+    if (Attribute properties = op->getPropertiesAsAttribute())
+      steps.push_back(properties);
+    steps.push_back(TypeAttr::get(op->getResult(0).getType()));
+  }
+}
+
+bool WeightGathers::areEqual(Value a, Value b) {
+  SmallVector<Attribute> keyOfA, keyOfB;
+  appendKey(a, /*inAnyIteration=*/false, keyOfA);
+  appendKey(b, /*inAnyIteration=*/false, keyOfB);
+  return keyOfA == keyOfB;
+}
+
+/// A key that is equal for gathers of the same weight, or null if the weight
+/// is not known.
+Attribute WeightGathers::getKey(AllGatherOp gather) {
+  FromLocalOp source = getSource(gather);
+  if (!source)
+    return {};
+  // Skip a gather that already starts from a secondary partition.
+  if (provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>())
+    return {};
+  SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
+                               gather.getAlong()};
+  appendKey(source.getLocal(), /*inAnyIteration=*/true, steps);
+  return ArrayAttr::get(context, steps);
+}
+
+/// Makes one group of all gathers of single layers of a stack that do the
+/// same to the layer, where the loops that do so cut the stack in different
+/// ways: scan's `unroll`, where it does not divide the number of layers.
+void WeightGathers::mergeLayers() {
+  Groups merged;
+  SmallVector<std::pair<AllGatherOp, WeightPath>> known;
+  for (auto &[key, group] : gathers) {
+    AllGatherOp gather = group.front();
+    Value local = getSource(gather).getLocal();
+    Value root = provenances.get(local).root;
+    if (group.size() > 1 || !loopsOver.contains(root))
+      continue;
+    std::optional<LayerPath> path = getLayerPath(gather);
+    if (!path)
+      continue;
+    auto *first = llvm::find_if(known, [&](const auto &other) {
+      return AllGatherOp(other.first).getType() == gather.getType() &&
+             AllGatherOp(other.first).getAlong() == gather.getAlong() &&
+             areEqual(other.second.source, path->path.source) &&
+             other.second.doesTheSame(path->path);
+    });
+    if (first == known.end()) {
+      known.push_back({gather, path->path});
+      first = &known.back();
+    }
+    merged[getKey(first->first)].push_back(gather);
+  }
+  for (auto &[key, group] : merged) {
+    if (!areGatheredAgain(group, getLayerPath(group.front())->path))
+      continue;
+    for (AllGatherOp gather : group)
+      gathers[getKey(gather)].clear();
+    gathers[key] = group;
+  }
+}
+
+bool WeightGathers::areGatheredAgain(ArrayRef<AllGatherOp> group,
+                                     const WeightPath &path) {
+  int64_t times = 0;
+  for (AllGatherOp gather : group)
+    times = addSaturating(times, provenances.getTripCount(gather).value_or(1));
+  return times > cast<RankedTensorType>(path.source.getType()).getDimSize(0);
+}
+
+std::optional<LayerPath> WeightGathers::getLayerPath(AllGatherOp gather) {
+  Operation *ancestor = gather->getParentOp();
+  while (ancestor && !manuals.contains(ancestor) &&
+         !isa<FunctionOpInterface>(ancestor))
+    ancestor = ancestor->getParentOp();
+  std::optional<WeightPath> path =
+      ancestor ? getWeightPath(getSource(gather).getLocal(), gather, ancestor,
+                               provenances)
+               : std::nullopt;
+  return path ? zpp::getLayerPath(*path) : std::nullopt;
+}
+
+bool WeightGathers::readsOtherSlices(AllGatherOp gather) {
+  Provenance provenance = provenances.get(getSource(gather).getLocal());
+  return isInLoop(gather) && provenance.isSliced &&
+         loopsOver.lookup(provenance.root).size() > 1;
+}

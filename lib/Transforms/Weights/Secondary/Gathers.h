@@ -1,0 +1,69 @@
+//===- Gathers.h - The gathers of each weight -------------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_GATHERS_H
+#define ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_GATHERS_H
+
+#include "Loops/WeightPath.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/MapVector.h"
+
+namespace zpp::zero {
+
+/// The local tensor that `gather` reads, before it is quantized, or null.
+FromLocalOp getSource(AllGatherOp gather);
+
+/// The gathers of a module, grouped by the weight that they read. Valid while
+/// the module does not change.
+class WeightGathers {
+public:
+  explicit WeightGathers(mlir::ModuleOp module);
+
+  /// The gathers of one weight each, in the order of the module.
+  llvm::SmallVector<llvm::SmallVector<AllGatherOp>> getGroups() const;
+
+  /// True if both values are the same slice of one root, with the same casts.
+  bool areEqual(mlir::Value a, mlir::Value b);
+
+  /// True if `gather` lies in a loop over a stack of weights and another loop
+  /// gathers from this stack.
+  bool readsOtherSlices(AllGatherOp gather);
+
+  /// True if `group` gathers layers of the stack `path.source` more often than
+  /// it has some.
+  bool areGatheredAgain(llvm::ArrayRef<AllGatherOp> group,
+                        const WeightPath &path);
+
+  /// The path from the argument of the step, or of its manual computation, to
+  /// the layer that `gather` gathers.
+  std::optional<LayerPath> getLayerPath(AllGatherOp gather);
+
+  ProvenanceAnalysis &getProvenances() { return provenances; }
+  ManualComputations &getManuals() { return manuals; }
+
+private:
+  using Groups =
+      llvm::MapVector<mlir::Attribute, llvm::SmallVector<AllGatherOp>>;
+
+  void appendKey(mlir::Value value, bool inAnyIteration,
+                 llvm::SmallVectorImpl<mlir::Attribute> &steps);
+  mlir::Attribute getKey(AllGatherOp gather);
+  void mergeLayers();
+
+  mlir::MLIRContext *context;
+  ManualComputations manuals;
+  ProvenanceAnalysis provenances;
+  /// The blocks of loops that gather from each root.
+  llvm::DenseMap<mlir::Value, llvm::SmallPtrSet<mlir::Block *, 2>> loopsOver;
+  /// The gathers of each weight, by its key; may be empty.
+  Groups gathers;
+};
+
+} // namespace zpp::zero
+
+#endif // ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_GATHERS_H

@@ -1,0 +1,216 @@
+//===- HoistOnce.cpp - Weights that loops leave as they are ---------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A loop over micro-batches does not change the weights. What is gathered of
+// them over the slower tiers in front of it is valid in all of its iterations.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Weights/Secondary/Plan.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "zpp/Support/Limits.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// True if `index`, in `loop` or in a loop there, may differ between iterations
+/// of `loop`.
+static bool differsBetweenIterations(Value index, WhileView loop) {
+  llvm::SetVector<Value> pending;
+  pending.insert(index);
+  for (size_t i = 0; i < pending.size(); ++i) {
+    Value next = pending[i];
+    if (!loop.contains(next))
+      continue;
+    if (auto argument = dyn_cast<BlockArgument>(next)) {
+      WhileView owner = WhileView::get(argument.getOwner()->getParentOp());
+      unsigned number = argument.getArgNumber();
+      if (!owner)
+        return true;
+      if (owner.isInvariant(number)) {
+        pending.insert(owner.getInit(number));
+        continue;
+      }
+      if (owner.getOperation() == loop.getOperation())
+        return true;
+      pending.insert(owner.getInit(number));
+      pending.insert(owner.getNext(number));
+      continue;
+    }
+    Operation *op = next.getDefiningOp();
+    if (op->getNumRegions() > 0)
+      return true;
+    pending.insert(op->operand_begin(), op->operand_end());
+  }
+  return false;
+}
+
+/// True if all iterations of `loop` gather the same along `path`.
+static bool isSameInIterations(const WeightPath &path, WhileView loop) {
+  return llvm::none_of(path.getLayerSlices(), [&](Operation *slice) {
+    return llvm::any_of(slice->getOperands().drop_front(), [&](Value index) {
+      return differsBetweenIterations(index, loop);
+    });
+  });
+}
+
+bool SecondaryPlanner::gathersLayersAgain(HoistStack &stack,
+                                          ArrayRef<AllGatherOp> group,
+                                          Block &block) {
+  for (AllGatherOp gather : group) {
+    int64_t trips = 1;
+    for (Block *inner = gather->getBlock(); inner != &block;) {
+      Operation *loop = inner->getParentOp();
+      // Where the step computes the number, hoisting pays from the second on.
+      std::optional<LoopCounter> counter =
+          getLoopCounter(WhileView::get(loop), gathers.getProvenances());
+      trips = multiplySaturating(trips, counter ? counter->trips : 2);
+      inner = loop->getBlock();
+    }
+    stack.times = addSaturating(stack.times, trips);
+  }
+  stack.layers = stack.paths.front().getNumLayers();
+  return stack.times > stack.layers;
+}
+
+bool SecondaryPlanner::isRepeated(AllGatherOp forward, const WayToKeep &way) {
+  Operation *kept = forward;
+  if (const auto *inLoop = std::get_if<KeepInLoop>(&way))
+    kept = inLoop->loop.loop.getOperation();
+  else if (!std::holds_alternative<KeepInBlock>(way))
+    return false;
+  // Steps of an optimizer hand the weight on.
+  Value root = gathers.getProvenances().get(getSource(forward).getLocal()).root;
+  return isInLoop(kept) && !isa<BlockArgument>(root);
+}
+
+std::optional<HoistStack>
+SecondaryPlanner::hoistOnce(ArrayRef<AllGatherOp> group) {
+  Block *common = getCommonBlock(group);
+  if (!common)
+    return std::nullopt;
+  SmallVector<Operation *> loops;
+  for (Operation *op = common->getParentOp(); isWhile(op);
+       op = op->getParentOp())
+    loops.push_back(op);
+  for (Operation *loop : llvm::reverse(loops)) {
+    std::optional<LoopCounter> counter =
+        getLoopCounter(WhileView(loop), gathers.getProvenances());
+    if (counter && counter->trips < 2)
+      continue;
+    SmallVector<Operation *> ancestors(group.size(), loop);
+    Decision<HoistStack> stack = hoistStack(group, ancestors);
+    if (!stack)
+      continue;
+    if (!llvm::all_of(stack->paths, [&](const WeightPath &path) {
+          return isSameInIterations(path, WhileView(loop));
+        }))
+      continue;
+    if (gathersLayersAgain(*stack, group, *loop->getBlock()))
+      return std::move(*stack);
+  }
+  return std::nullopt;
+}
+
+std::optional<HoistStack>
+SecondaryPlanner::hoistFromBlock(ArrayRef<AllGatherOp> group) {
+  Block *common = getCommonBlock(group);
+  HoistStack stack;
+  for (AllGatherOp gather : group) {
+    std::optional<WeightPath> path =
+        getWeightPathIn(*common, getSource(gather).getLocal(), gather,
+                        gathers.getProvenances());
+    if (!path ||
+        (!stack.paths.empty() &&
+         (!gathers.areEqual(path->source, stack.paths.front().source) ||
+          !path->doesTheSame(stack.paths.front()))))
+      return std::nullopt;
+    stack.paths.push_back(std::move(*path));
+  }
+  AllGatherOp forward = group.front();
+  if (!getStackedType(forward.getOperand().getType(),
+                      stack.paths.front().getNumLayers()) ||
+      !gathersLayersAgain(stack, group, *common))
+    return std::nullopt;
+  stack.anchor = common->findAncestorOpInBlock(*forward);
+  return stack;
+}
+
+int64_t SecondaryPlan::getNumLayers() const {
+  const auto *stack = std::get_if<HoistStack>(&place.way);
+  if (!stack)
+    return 1;
+  if (!stack->paths.empty())
+    return std::max<int64_t>(stack->paths.front().getNumLayers(), 1);
+  Value source = stack->layerPaths.front().path.source;
+  return cast<RankedTensorType>(source.getType()).getDimSize(0);
+}
+
+Operation *SecondaryPlanner::getLoopAfter(const SecondaryPlan &plan) {
+  const auto *stack = std::get_if<HoistStack>(&plan.place.way);
+  if (!stack || !plan.place.computations.empty())
+    return nullptr;
+  WhileView loop = WhileView::get(stack->anchor);
+  if (!loop)
+    return nullptr;
+  auto isSame = [&](const WeightPath &path) {
+    return isSameInIterations(path, loop);
+  };
+  auto isSameLayer = [&](const LayerPath &path) {
+    return llvm::none_of(path.terms, [&](const LayerPath::Term &term) {
+      return differsBetweenIterations(term.index, loop);
+    });
+  };
+  return llvm::all_of(stack->paths, isSame) &&
+                 llvm::all_of(stack->layerPaths, isSameLayer)
+             ? loop.getOperation()
+             : nullptr;
+}
+
+bool SecondaryPlanner::canKeepInIteration(const SecondaryPlan &plan,
+                                          WhileView loop) {
+  SmallVector<AllGatherOp> within;
+  SmallVector<Operation *> ancestors;
+  for (AllGatherOp gather : plan.group)
+    if (Operation *op = loop.getBody().findAncestorOpInBlock(*gather)) {
+      within.push_back(gather);
+      ancestors.push_back(op);
+    }
+  AllGatherOp forward = within.front();
+  if (ancestors.front() == forward.getOperation())
+    return keepInBlock(within, /*computations=*/{}).has_value();
+  std::optional<KeepInLoop> inLoop = keepInLoop(within, ancestors);
+  return !(plan.isBetweenSteps && isFrozen(forward)) && inLoop &&
+         isKnownAhead(*inLoop, forward);
+}
+
+static int64_t countLoopsAround(Operation *op) {
+  int64_t loops = 0;
+  for (; op; op = op->getParentOp())
+    loops += isWhile(op) ? 1 : 0;
+  return loops;
+}
+
+/// How many gathers of `group` run for one of the first, in which others may
+/// lie in more loops.
+double SecondaryPlanner::countTimes(ArrayRef<AllGatherOp> group) {
+  int64_t loops = countLoopsAround(group.front());
+  if (llvm::all_of(group, [&](AllGatherOp gather) {
+        return countLoopsAround(gather) == loops;
+      }))
+    return group.size();
+  auto getTrips = [&](AllGatherOp gather) -> double {
+    return gathers.getProvenances().getTripCount(gather).value_or(1);
+  };
+  double all = 0;
+  for (AllGatherOp gather : group)
+    all += getTrips(gather);
+  return all / std::max(getTrips(group.front()), 1.0);
+}

@@ -1,0 +1,115 @@
+//===- HoistStack.cpp - Partitions of all layers, gathered before loops ---===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Weights/Secondary/Rewrite.h"
+
+#include "LocalValues.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// The barrier in front of `gather` that `value`, which stands before `anchor`
+/// or at the begin of another region, can pass through, or null.
+static Operation *getBarrierAfter(AllGatherOp gather, Value value,
+                                  Operation *anchor) {
+  Operation *barrier = getBarrier(gather);
+  Block *block = value.getParentBlock();
+  Operation *inBlock =
+      barrier ? block->findAncestorOpInBlock(*barrier) : nullptr;
+  bool isAfter = inBlock && (block != anchor->getBlock() ||
+                             !inBlock->isBeforeInBlock(anchor));
+  return isAfter ? barrier : nullptr;
+}
+
+/// Hoists the gather over the outer axes before the loops, for all layers at
+/// once. A stack is one partitioned tensor whose dim has the layer as its most
+/// significant factor, held whole, so that every layer has its own units and
+/// wire chunks.
+void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
+                                   const HoistStack &stack) {
+  ArrayRef<AllGatherOp> group = plan.group;
+  AllGatherOp forward = group.front();
+  OpBuilder builder(stack.anchor);
+  Location loc = forward.getLoc();
+  ShardType primary = plan.axes.primary;
+  int64_t dim = primary.getDim();
+
+  bool hasPaths = stack.layerPaths.empty();
+  LayerStack weights = hasPaths
+                           ? createStack(builder, stack.paths.front())
+                           : createStack(builder, stack.layerPaths.front());
+  Value local = weights.value;
+  int64_t layers = llvm::product_of(weights.layers);
+  ShardType stacked = primary;
+  if (!weights.layers.empty()) {
+    SmallVector<int64_t> shape(cast<RankedTensorType>(local.getType())
+                                   .getShape()
+                                   .drop_front(weights.layers.size()));
+    SmallVector<int64_t> flat{layers};
+    llvm::append_range(flat, shape);
+    shape[dim] *= layers;
+    local = createReshape(builder, loc, local, flat);
+    local = createReshape(builder, loc,
+                          createMoveDim(builder, loc, local, 0, dim), shape);
+    stacked = getStackedType(primary, layers);
+  }
+  AllGatherOp kept =
+      gatherOuter(builder, forward, stacked, local, plan.axes.outer);
+  kept->setAttr(kKeepAttr, builder.getUnitAttr());
+  addGets(kept, kGetsSecondary);
+  LayerStack secondary{getLocal(builder, loc, kept), weights.layers};
+  ShardType layerType = getGathered(primary, plan.axes.outer);
+  RankedTensorType layerLocal = layerType.getLocalType();
+  if (!weights.layers.empty()) {
+    // [layers..., the part of one layer that a device keeps]
+    int64_t position = layerType.getQuant() ? 0 : dim;
+    SmallVector<int64_t> shape(layerLocal.getShape());
+    shape.insert(shape.begin() + position, layers);
+    secondary.value = createMoveDim(
+        builder, loc, createReshape(builder, loc, secondary.value, shape),
+        position, 0);
+    SmallVector<int64_t> unflat(weights.layers);
+    llvm::append_range(unflat, layerLocal.getShape());
+    secondary.value = createReshape(builder, loc, secondary.value, unflat);
+  }
+  remarkRewrite(kept, pass,
+                "hoisted out of the loops, its result is kept for " +
+                    Twine(group.size()) +
+                    (group.size() == 1 ? " gather" : " gathers"));
+  std::optional<Passage> passage;
+  if (!plan.place.computations.empty())
+    passage = Passage{plan.place.computations.front(), secondary.value, {}};
+  llvm::SmallPtrSet<Block *, 4> seen;
+  for (auto [index, later] : llvm::enumerate(group)) {
+    AllGatherOp gather = later;
+    // What is made for it would be erased, and the stack with it.
+    if (!isRead(gather))
+      continue;
+    builder.setInsertionPoint(gather);
+    LayerStack here = secondary;
+    if (passage)
+      here.value = passage->getValueIn(plan.place.computations[index]);
+    // XLA would merge a second gather of the same layer with the first one.
+    if (!seen.insert(gather->getBlock()).second && here.layers.empty()) {
+      gatherWithin(gather, getBarrierAfter(gather, here.value, stack.anchor),
+                   here.value, layerType, plan.axes.inner);
+      continue;
+    }
+    noteBarrier(gather);
+    Value layer = hasPaths ? createLayerSlice(builder, gather.getLoc(), here,
+                                              stack.paths[index])
+                           : createLayerSlice(builder, gather.getLoc(), here,
+                                              stack.layerPaths[index]);
+    gatherLayer(builder, gather, layer, layerType, plan.axes.inner);
+  }
+  if (passage)
+    passages.push_back(std::move(*passage));
+}
