@@ -210,7 +210,7 @@ def run_processes(args, name: str, on_links: list[str]) -> dict[str, dict]:
 
 
 def show(args, measured: dict[str, dict[str, dict]]):
-    gpu = launch.describe_gpu() if args.platform == "cuda" else "CPU"
+    gpu = launch.describe_gpu(args.ranks) if args.platform == "cuda" else "CPU"
     versions = ", ".join(filter(None, map(
         lambda package: version_of(package, args),
         ("jax", "torch", "deepspeed"))))

@@ -590,7 +590,7 @@ def main():
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *lines, "",
         f"{datetime.date.today()}, {describe_commit() or 'a copy without git'}, JAX "
         f"{importlib.metadata.version('jax')}, {args.processes} processes as "
-        f"{mesh_of(args)} on {launch.describe_gpu()}; {args.layers} layers of {args.width}, "
+        f"{mesh_of(args)} on {launch.describe_gpu(args.processes)}; {args.layers} layers of {args.width}, "
         f"{args.sequences} x {args.length} tokens, step {args.steps}; bytes of a device "
         f"in a step."])
     print(table)

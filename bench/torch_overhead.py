@@ -62,7 +62,7 @@ def main():
         except RuntimeError as error:
             sys.exit(str(error))
         measured = json.loads(written.read_text())
-    gpu = launch.describe_gpu() if args.platform == "cuda" else "CPU"
+    gpu = launch.describe_gpu(args.gpus) if args.platform == "cuda" else "CPU"
     print(f"\n{gpu}; {args.sequences} x {args.config['context']} tokens per "
           f"device; medians of {args.rounds} rounds of {args.steps} steps\n")
     table = Table(["step", "time", "of FSDP2's", "half of the rounds",

@@ -201,7 +201,7 @@ def main():
                 lines.append(row(setup, options, result, found["none"]))
                 print(lines[-1], flush=True)
     version = describe_commit() or "a copy without git"
-    where = (f"{args.gpus} GPUs ({launch.describe_gpu()})" if args.gpus
+    where = (f"{args.gpus} GPUs ({launch.describe_gpu(args.gpus)})" if args.gpus
              else "CPU processes with gloo")
     table = "\n".join([
         "| setup | weights, gradients | loss of FSDP2 | with zpp | off by at most | "

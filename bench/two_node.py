@@ -96,7 +96,7 @@ def main():
     if not any(measured.values()):
         sys.exit("expected a step to run on one of the links, but got none")
     of = exported.of
-    gpu = launch.describe_gpu() if of["platform"] == "cuda" else "CPU"
+    gpu = launch.describe_gpu(exported.ranks) if of["platform"] == "cuda" else "CPU"
     print(f"\n{exported.parameters / 1e9:.2f} B parameters, "
           f"{of['sequences']} x {of['config']['context']} tokens per device; "
           f"{gpu}; JAX {of['jax']}; steps exported at {of['commit']}; median "

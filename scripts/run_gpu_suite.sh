@@ -12,25 +12,27 @@ usage() {
   cat <<'USAGE'
 usage: scripts/run_gpu_suite.sh [--build DIR] [STEP...]
 
-Runs the given steps; default: all of them, in this order. Each says how long it
-took, so that you can choose some of them if time is limited.
+Builds what the given steps need and runs them; default: all of them, in this order.
+Each says how long it took, so that you can choose some of them if time is limited. On
+one GPU, ranks share it: by MPS, and with NCCL 2.30.3 or newer and
+NCCL_MULTI_RANK_GPU_ENABLE=1 also as two nodes of two.
   kernels   the kernels' tests, which compare with the CPU bit for bit
   sanitize  some of them under compute-sanitizer: memcheck and racecheck
   runtime   the unit tests of the runtime and the arithmetic (ctest), and the
             suites of the back ends on the GPUs
-  jax       rewritten steps under JAX, first in one process, then in one per GPU,
-            one of which is lost at the end; needs --steps
+  jax       rewritten steps under JAX, in one process where each device has its GPU,
+            then in one per device, one of which is lost at the end; needs --steps
   run       plain jax.jit under 'zpp run'; needs JAX 0.11, and ZPP_OPT where there
             is more than one GPU
   guard     measures of a step between two processes, which may share a GPU, and
             the guard over its rounding errors; needs JAX and ZPP_OPT
-  torch     a small GPT under FSDP2 with zpp.torch, one process per GPU, one of
-            which is lost at the end; needs PyTorch and ZPP_OPT
+  torch     a small GPT under FSDP2 with zpp.torch, one process per GPU and two on one,
+            one of which is lost at the end; needs PyTorch and ZPP_OPT
   bench     the kernels' benchmark, compared with its targets, and collectives
             compared with NCCL's own
 
-  --steps DIR  steps for the number of GPUs of this machine, compiled elsewhere:
-               test/gpu/check_steps.py --export DIR --devices N
+  --steps DIR  steps compiled elsewhere, for as many devices as the machine has GPUs, or
+               for 2 or 4 that share one: test/gpu/check_steps.py --export DIR --devices N
   --build DIR  the build directory; default: build-gpu
 
 Needs a CUDA toolkit, NCCL, CMake, a C++ compiler, and GoogleTest: the library,
@@ -48,6 +50,12 @@ USAGE
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build-gpu
 all_steps=(kernels sanitize runtime jax run guard torch bench)
+# What each step needs of the build.
+declare -A targets=(
+  [kernels]=zpp-kernels-test [sanitize]=zpp-kernels-test [runtime]=all
+  [jax]=zpp_xla [run]=zpp_xla [guard]=zpp_xla [torch]=zpp_rt
+  [bench]="zpp-kernels-bench zpp-perf"
+)
 steps=()
 exported=
 while (($#)); do
@@ -124,7 +132,7 @@ step_sanitize() {
 }
 
 step_runtime() {
-  run "runtime" ctest --test-dir "$build" --output-on-failure
+  run "runtime" ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)"
   # The same suites on the GPUs. Those of operations need one GPU, those of
   # collectives two or more, those of faults four.
   run "runtime: GPUs" env ZPP_TEST_BACKENDS=cuda ZPP_TEST_GPUS="$gpus" \
@@ -139,8 +147,11 @@ step_jax() {
     echo "=== jax: skipped, no --steps"
     return
   fi
-  local processes counts=(1)
-  ((gpus > 1)) && counts+=("$gpus")
+  local processes counts=() devices
+  devices=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["devices"])' \
+    "$exported/check.json")
+  ((devices > gpus)) || counts+=(1)
+  ((devices == 1)) || counts+=("$devices")
   for processes in "${counts[@]}"; do
     run "jax: processes: $processes" \
       env ZPP_XLA="$build/lib/libzpp_xla.so" PYTHONPATH="$root/python" \
@@ -178,19 +189,19 @@ step_torch() {
 
 step_bench() {
   run "bench" "$build/bin/zpp-kernels-bench" --check
-  if ((gpus >= 2)); then
-    run "bench: collectives" python3 "$root/bench/collectives.py" \
-      --zpp-perf "$build/bin/zpp-perf" --gpus-per-node $((gpus / 2)) \
-      --links shared nvlink --iterations 10
-  else
-    echo "=== bench: collectives: skipped, fewer than 2 GPUs"
-  fi
+  # On one GPU all ranks are on hosts of their own.
+  local links=(shared)
+  ((gpus == 1)) || links+=(nvlink)
+  run "bench: collectives" python3 "$root/bench/collectives.py" \
+    --zpp-perf "$build/bin/zpp-perf" --gpus-per-node $((gpus > 1 ? gpus / 2 : 1)) \
+    --links "${links[@]}" --iterations 10
 }
 
 gpus=$(nvidia-smi -L | wc -l)
 run "GPUs, by nvidia-smi" nvidia-smi -L &&
   run configure configure &&
-  run build cmake --build "$build" --parallel "$(nproc)" &&
+  read -ra needed <<<"$(for step in "${steps[@]}"; do echo "${targets[$step]}"; done | xargs)" &&
+  run build cmake --build "$build" --parallel "$(nproc)" --target "${needed[@]}" &&
   for step in "${steps[@]}"; do
     "step_$step"
   done

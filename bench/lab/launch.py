@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The processes of the ranks of one experiment."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -16,6 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import lab
+from lab import mps
+
+#: The part of a GPU's memory that XLA takes, which ranks that share a GPU divide.
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+#: Blocks of NCCL's kernels that a GPU runs for all its ranks at once, for sure. Kernels that
+#: wait for each other, but do not fit, hang.
+_MAX_CTAS = 8
 
 
 def prepare():
@@ -58,15 +66,20 @@ def gpu_count() -> int:
 
 
 def sharing(rank: int, ranks: int, per_host: int) -> dict[str, str]:
-    """The variables with which the process of `rank` shares a GPU of this machine
-    with others; none if each of the `ranks` has its own. NCCL takes two ranks on
-    one GPU for a mistake unless they are on different hosts: where more of them
-    are on one than there are GPUs (`per_host`), each gets a host of its own."""
+    """Returns the variables with which the process of `rank` shares a GPU of this machine
+    with others; none if each of the `ranks` has its own. NCCL takes two ranks on one GPU
+    for a mistake unless they are on different hosts: where more of them are on one than
+    there are GPUs (`per_host`), each gets a host of its own. Since 2.30.3, NCCL permits it
+    where NCCL_MULTI_RANK_GPU_ENABLE=1, if their kernels fit beside each other."""
     gpus = gpu_count()
     if not 0 < gpus < ranks:
         return {}
-    own = {"NCCL_HOSTID": f"rank{rank}"} if gpus < per_host else {}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}"} | own
+    own: dict[str, str] = {}
+    if gpus < per_host:
+        own = ({"NCCL_MAX_CTAS": str(max(1, _MAX_CTAS * gpus // ranks))}
+               if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" else
+               {"NCCL_HOSTID": f"rank{rank}"})
+    return {_FRACTION: f"{0.9 * gpus / ranks:.2f}"} | own
 
 
 def device_of(rank: int) -> int:
@@ -82,8 +95,8 @@ def uuid_of(rank: int) -> str:
     return uuids[device_of(rank)]
 
 
-def describe_gpu() -> str:
-    """The GPUs of this machine, and their driver."""
+def describe_gpu(ranks: int) -> str:
+    """Describes the GPUs of this machine, how `ranks` share them, and their driver."""
     if not shutil.which("nvidia-smi"):
         return "GPU"
     lines = subprocess.run(
@@ -91,7 +104,12 @@ def describe_gpu() -> str:
          "--format=csv,noheader"],
         stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     name, driver = lines[0].split(", ")
-    return f"{len(lines)}x {name}, driver {driver}"
+    shared = ""
+    if len(lines) < ranks:
+        how = "MPS" if mps.program() else "taking turns"
+        shared = f"{ranks} ranks on "
+        name += f", {how}"
+    return f"{shared}{len(lines)}x {name}, driver {driver}"
 
 
 @dataclasses.dataclass
@@ -107,7 +125,8 @@ class Process:
 
 def run(processes: Sequence[Process], limit_seconds: float,
         on_line: Callable[[str], None] = lambda line: None):
-    """Starts a process for each rank and waits for all of them.
+    """Starts a process for each rank and waits for all of them. Ranks that share a GPU
+    (`sharing`) do so by the Multi-Process Service.
 
     Args:
       limit_seconds: the time that all of them have together.
@@ -117,20 +136,23 @@ def run(processes: Sequence[Process], limit_seconds: float,
       RuntimeError: not all ended with 0 in time. The others are killed.
     """
     started: list[subprocess.Popen] = []
-    try:
-        for process in processes:
-            with open(process.log, "w") as output:
-                started.append(subprocess.Popen(
-                    list(map(str, process.command)),
-                    env=os.environ | process.environment, stdout=output,
-                    stderr=subprocess.STDOUT, start_new_session=True))
-        _wait(started, [process.log for process in processes],
-              time.monotonic() + limit_seconds, on_line)
-    finally:
-        for child in started:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+    is_shared = any(_FRACTION in process.environment for process in processes)
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(mps.service()) if is_shared else {}
+        try:
+            for process in processes:
+                with open(process.log, "w") as output:
+                    started.append(subprocess.Popen(
+                        list(map(str, process.command)),
+                        env=os.environ | process.environment | service, stdout=output,
+                        stderr=subprocess.STDOUT, start_new_session=True))
+            _wait(started, [process.log for process in processes],
+                  time.monotonic() + limit_seconds, on_line)
+        finally:
+            for child in started:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
 
 
 def _wait(started: list[subprocess.Popen], logs: list[pathlib.Path], end: float,

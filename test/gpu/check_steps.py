@@ -5,12 +5,11 @@
 the step as it was written (FSDP).
 
     check_steps.py --export DIR [--devices N] [--platform cpu]
-    check_steps.py --run DIR [--processes N] [--gpus N] [--steps N]
+    check_steps.py --run DIR [--processes N] [--steps N]
 
 --export needs the compiler and no GPU, --run GPUs and no compiler. It runs all
-devices in one process, or as many processes as there are devices. Several may
-share a GPU (--gpus), much slower: NCCL 2.30 does that where
-NCCL_MULTI_RANK_GPU_ENABLE=1.
+devices in one process, or as many processes as there are devices. These are two nodes
+(bench/lab/links.py), and may share a GPU (bench/lab/launch.py).
 
 Checked are: at every step (b)'s loss is within 0.1 % of (a)'s and 1 % of FSDP's,
 two trainings with (b) are bit-equal in losses and weights, where XLA is asked for
@@ -27,19 +26,19 @@ notices the lost process.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("examples", "python", "bench")]
 
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 #: Ways to write the step; the first is trained for long. Loops of 17 layers
@@ -89,8 +88,6 @@ def main():
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=None,
-                        help="default: one per process")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -151,6 +148,7 @@ def run_part(args) -> list[str]:
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
                                " --xla_gpu_deterministic_ops=true")
     import jax
+    from lab import launch
     about = json.loads((args.run / "check.json").read_text())
     devices, target = about["devices"], about["platform"]
     if args.processes not in (1, devices):
@@ -166,7 +164,7 @@ def run_part(args) -> list[str]:
         jax.distributed.initialize(
             f"localhost:{args.port}", args.processes, args.rank,
             local_device_ids=None if about["platform"] == "cpu" else
-            [args.rank % (args.gpus or args.processes)],
+            [launch.device_of(args.rank)],
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     import gpt
     import numpy as np
@@ -326,26 +324,31 @@ class End:
 def _run_processes(args, lose: bool) -> list[End]:
     """Starts them and waits for all. When the last one is lost, the others have
     LIMIT_SECONDS."""
+    from lab import launch, links, mps
+    count = args.processes
     # If this process is ended, the others end too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
+    port = launch.free_port()
     logs = [args.run / f"process{rank}{'-lose' * lose}.txt"
-            for rank in range(args.processes)]
-    processes = []
+            for rank in range(count)]
+    processes: list[subprocess.Popen] = []
     seconds: dict[int, float] = {}
     start = time.monotonic()
     lost_at = None
-    try:
+    with contextlib.ExitStack() as stack:
+        service = (stack.enter_context(mps.service())
+                   if 0 < launch.gpu_count() < count else {})
+        stack.callback(lambda: [process.kill() for process in processes
+                                if process.poll() is None])
         for rank, log in enumerate(logs):
             with open(log, "w") as output:
                 processes.append(subprocess.Popen(
                     [sys.executable, "-u", __file__, "--run", args.run,
-                     "--processes", str(args.processes), "--steps",
+                     "--processes", str(count), "--steps",
                      str(args.steps), "--rank", str(rank), "--port", str(port),
-                     *(["--gpus", str(args.gpus)] if args.gpus else []),
                      *(["--lose"] if lose else [])],
+                    env=os.environ | service | links.environment(
+                        rank, count, max(1, count // 2), "shared"),
                     stdout=output, stderr=subprocess.STDOUT))
         while len(seconds) < len(processes):
             now = time.monotonic()
@@ -360,10 +363,6 @@ def _run_processes(args, lose: bool) -> list[End]:
                     lost_at is not None and now > lost_at + LIMIT_SECONDS):
                 break
             time.sleep(0.1)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
     end = time.monotonic()
     lost_at = start if lost_at is None else lost_at
     return [End(process.poll() if rank in seconds else None,

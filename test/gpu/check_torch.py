@@ -5,7 +5,7 @@
 
     check_torch.py [--ranks N] [--steps N] [--platform cpu]
 
-needs a GPU for each rank, PyTorch, and the wheel of zpp, or $ZPP_OPT and $ZPP_RT.
+needs GPUs, which ranks may share, PyTorch, and the wheel of zpp, or $ZPP_OPT and $ZPP_RT.
 With four ranks or more there are two nodes, with two there is a rank on each.
 
 Checked are: the losses of --steps steps are within 0.5 % of FSDP2's, with f32 and
@@ -18,6 +18,7 @@ The last line is PASS, or what failed.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
@@ -37,7 +38,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E4
 import ranks  # noqa: E402
 import training  # noqa: E402
 import zpp.torch  # noqa: E402
-from lab import torch_gpt  # noqa: E402
+from lab import mps, torch_gpt  # noqa: E402
 
 MODEL = {"layers": 2, "width": 256, "heads": 4, "vocab": 500, "context": 64}
 #: Sequences of a rank.
@@ -56,13 +57,13 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ranks", type=int, default=None,
-                        help="default: one for each GPU")
+                        help="default: one for each GPU, and two on one")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS,
                         help="default: all")
     parser.add_argument("--platform", default="cuda", choices=("cuda", "cpu"))
     args = parser.parse_args()
-    count = args.ranks or torch.cuda.device_count()
+    count = args.ranks or max(2, torch.cuda.device_count())
     # All processes of ranks have the environment of the first one's start.
     if args.platform == "cuda":
         os.environ["ZPP_TEST_GPUS"] = str(torch.cuda.device_count())
@@ -73,8 +74,12 @@ def main():
     nodes = 2 if count > 1 else 1
     options = {"mesh": f"node:{nodes},gpu:{count // nodes}", "weights": "i8",
                "gradients": "i8:i4"}
-    with tempfile.TemporaryDirectory(prefix="zpp-") as cache:
-        os.environ["XDG_CACHE_HOME"] = cache
+    is_shared = 0 < torch.cuda.device_count() < count and args.platform == "cuda"
+    with contextlib.ExitStack() as stack:
+        os.environ["XDG_CACHE_HOME"] = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="zpp-"))
+        if is_shared:
+            os.environ |= stack.enter_context(mps.service())
         failures = check(count, options, args.steps, args.parts)
     if failures:
         sys.exit("FAILED: " + "; ".join(failures))

@@ -3,6 +3,8 @@
 """bench/two_node.py: that it works, not how fast anything is."""
 
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from zpp.jax import _runtime
 
 sys.path.append(str(ROOT / "bench"))
 
-from lab import launch, links, results, steps, worker
+from lab import launch, links, mps, results, steps, worker
 
 SCRIPT = ROOT / "bench" / "two_node.py"
 
@@ -133,6 +135,84 @@ def test_ranks_of_one_gpu_are_on_different_hosts(monkeypatch, gpus, link, hosts)
             same = [found.get("NCCL_HOSTID") for rank, found in
                     enumerate(variables) if launch.device_of(rank) == gpu]
             assert len(set(same)) == len(same)
+
+
+@pytest.mark.parametrize(("gpus", "per_host", "part"), [
+    (1, 2, {"NCCL_MAX_CTAS": "2"}), (2, 4, {"NCCL_MAX_CTAS": "4"}), (2, 2, {})])
+def test_newer_nccl_has_ranks_of_a_host_on_one_gpu(monkeypatch, gpus, per_host, part):
+    monkeypatch.setattr(launch, "gpu_count", lambda: gpus)
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    for rank in range(4):
+        assert launch.sharing(rank, 4, per_host) == part | {
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / 4:.2f}"}
+
+
+#: In place of the driver's program: a daemon with a child, and commands for it.
+CONTROL = """#!/bin/sh
+if [ "$1" = -f ]; then
+  [ -z "$CUDA_VISIBLE_DEVICES" ] || exit 1
+  sleep 600 & echo $! > $CUDA_MPS_LOG_DIRECTORY/child
+  touch $CUDA_MPS_PIPE_DIRECTORY/control; wait
+fi
+[ -e $CUDA_MPS_PIPE_DIRECTORY/control ]
+"""
+
+
+def control(monkeypatch, tmp_path, text=CONTROL):
+    (tmp_path / "nvidia-cuda-mps-control").write_text(text)
+    (tmp_path / "nvidia-cuda-mps-control").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(mps, "_END_SECONDS", 0.1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_ranks_of_one_gpu_have_a_service(monkeypatch, tmp_path, capfd, fails):
+    """A private one, which ends with them also where one of them fails."""
+    control(monkeypatch, tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr(launch, "gpu_count", lambda: 1)
+    program = ("import os, pathlib; folder = pathlib.Path(os.environ"
+               "['CUDA_MPS_LOG_DIRECTORY']); print(folder.parent, "
+               f"(folder / 'child').read_text()); exit({int(fails)})")
+    processes = [launch.Process(
+        [sys.executable, "-c", program], launch.sharing(rank, 2, 1),
+        tmp_path / f"{rank}.txt") for rank in range(2)]
+    if fails:
+        with pytest.raises(RuntimeError):
+            launch.run(processes, 300)
+    else:
+        launch.run(processes, 300)
+    folder, child = processes[0].log.read_text().split()
+    assert not pathlib.Path(folder).exists()
+    stat = pathlib.Path("/proc", child, "stat")
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "#!/bin/sh\nexit 1\n"])
+def test_without_the_service_times_are_not_those_of_several(
+        monkeypatch, tmp_path, capfd, text):
+    if text:
+        control(monkeypatch, tmp_path, text)
+    else:
+        monkeypatch.setattr(mps, "program", lambda: None)
+    with mps.service() as variables:
+        assert not variables
+    warning = capfd.readouterr().err
+    assert warning.startswith("warning: ")
+    assert "times are not those of several GPUs" in warning
+
+
+def test_headings_say_what_ranks_share(monkeypatch, tmp_path):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA H200, 580.1\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(mps, "program", lambda: "control")
+    assert launch.describe_gpu(2) == "2 ranks on 1x NVIDIA H200, MPS, driver 580.1"
+    assert launch.describe_gpu(1) == "1x NVIDIA H200, driver 580.1"
+    monkeypatch.setattr(mps, "program", lambda: None)
+    assert launch.describe_gpu(2) == (
+        "2 ranks on 1x NVIDIA H200, taking turns, driver 580.1")
 
 
 @pytest.mark.parametrize(("kind", "micro_batches", "per_node", "options"), [
