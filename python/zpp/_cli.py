@@ -6,11 +6,9 @@ Text in the generic form needs no framework; all other forms need JAX.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import pathlib
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -184,7 +182,7 @@ def _chosen(options: argparse.Namespace) -> zpp.Options:
 def _rewrite(options: argparse.Namespace) -> None:
     chosen = _chosen(options)
     form, step = _read(options.step)
-    result = zpp.rewrite(_provide_devices(step), chosen)
+    result = zpp.rewrite(step, chosen)
     if result.target != "portable":
         if result.step is not None:
             zpp.save(result, options.output)
@@ -251,25 +249,10 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
     return source.form, source.step or source.text
 
 
-def _provide_devices(step: Any) -> Any:
-    """The same step. It can be partitioned on any machine."""
-    if isinstance(step, str):
-        found = re.search(r"mhlo.num_partitions = (\d+)", step)
-        if found is None or importlib.util.find_spec("jax") is None:
-            return step
-        count = int(found.group(1))
-    else:
-        count = step.exported.nr_devices
-    from zpp.jax import provide_devices
-    provide_devices(count)
-    return step
-
-
 def _text(step: Any) -> str:
     """The module of what `_read` returns, with the collectives that XLA makes
     of its shardings."""
-    return (complete(_provide_devices(step)) if isinstance(step, str)
-            else _provide_devices(step).complete_text)
+    return complete(step) if isinstance(step, str) else step.complete_text
 
 
 def _in_form(text: str, form: str) -> bytes:

@@ -84,11 +84,16 @@ def plan(step: Any, options: Options | None = None, /, *,
                      windows=windows)
 
 
+#: The shardings of a module, by Shardy and by other partitioners.
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+
+
 def complete(text: str) -> str:
     """A module in the generic form with the collectives that XLA makes of its
     shardings, if it has any and JAX is there. Raises ValueError for a jaxpr."""
     check_no_jaxpr(text)
-    if "sdy.sharding" not in text or importlib.util.find_spec("jax") is None:
+    if not any(name in text for name in _SHARDINGS) or (
+            importlib.util.find_spec("jax") is None):
         return text
     from zpp import jax
     return jax.complete_module(text)

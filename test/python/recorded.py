@@ -14,6 +14,7 @@ assignment in the module's own fields.
 writes it to a file, which `zpp report --mesh node:2,gpu:2` reads.
 """
 
+import contextlib
 import functools
 import io
 import pathlib
@@ -65,11 +66,23 @@ def make_arguments():
     return jax.device_put((weights, batch), shardings())
 
 
+@contextlib.contextmanager
+def no_cache():
+    """XLA dumps nothing for what comes from JAX's persistent compilation cache."""
+    from jax._src import compilation_cache
+    is_used = compilation_cache.is_cache_used
+    compilation_cache.is_cache_used = lambda *_: False
+    try:
+        yield
+    finally:
+        compilation_cache.is_cache_used = is_used
+
+
 @functools.cache
 def record() -> bytes:
     """The module of `step`, a serialized HloModuleProto."""
     from zpp.jax import _hook
-    from zpp.jax._partition import hlo_module_in, no_cache
+    from zpp.jax._partitioner import hlo_module_in
     with tempfile.TemporaryDirectory() as folder, no_cache():
         jax.jit(step, donate_argnums=0).lower(*make_arguments()).compile({
             "xla_dump_to": folder, "xla_dump_hlo_pass_re": ".*",

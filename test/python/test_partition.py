@@ -3,9 +3,9 @@
 """Steps without collectives of their own: jax.jit with shardings."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
-import re
 import socket
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from selection import others_slow
 from training import ALL_ON, AXES, BATCH, FUSED, MESH, NODES, OFF, array, baseline
 from training import compiler_options, recorded_compilations, same_bits, tokens
 from training import train, trainer_of, with_options
-from zpp.jax import _partition
+from zpp.jax import _partition, _partitioner
 
 P = jax.sharding.PartitionSpec
 #: A vocabulary that divides: what does not, a step pads itself.
@@ -401,9 +401,9 @@ def jaxs_cache(folder):
 def count_partitions(monkeypatch) -> list:
     """A list that grows by one each time that XLA partitions a step."""
     calls: list[int] = []
-    compiling = _partition._partition_by_compiling
-    monkeypatch.setattr(_partition, "_partition_by_compiling", lambda *given: (
-        calls.append(1), compiling(*given))[1])
+    partitioning = _partition.run_partitioner
+    monkeypatch.setattr(_partition, "run_partitioner", lambda *given: (
+        calls.append(1), partitioning(*given))[1])
     return calls
 
 
@@ -415,9 +415,7 @@ def test_what_is_partitioned_is_kept_in_jaxs_cache(tmp_path, monkeypatch):
     calls = count_partitions(monkeypatch)
 
     def partition():
-        # Some locations are those of the call.
-        return re.sub(r"#loc.*|loc\(.*", "", _partition.partition(
-            step.exported, step.mesh))
+        return dataclasses.replace(step).complete_text
 
     with jaxs_cache(tmp_path):
         first = partition()
@@ -450,7 +448,7 @@ def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
     calls = count_partitions(monkeypatch)
     (tmp_path / "zpp-partitioned").write_text("no folder")
     with jaxs_cache(tmp_path):
-        texts = [_partition.partition(step.exported, step.mesh) for _ in range(2)]
+        texts = [dataclasses.replace(step).complete_text for _ in range(2)]
     assert len(calls) == 2 and texts[0] == texts[1]
     assert [path.name for path in tmp_path.iterdir()] == ["zpp-partitioned"]
 
@@ -500,7 +498,11 @@ def test_a_tier_with_the_name_of_an_axis_but_another_size():
 @pytest.mark.compiler
 def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
     mesh = mesh_of(*TWO)
-    monkeypatch.setattr(_partition, "_CHEAP", {"cpu": {"no_such_option": 1}})
+
+    def refuse(*_):
+        raise _partitioner.PartitionError("XLA refuses the step: no_such_option")
+
+    monkeypatch.setattr(_partition, "run_partitioner", refuse)
     fast = zpp.jit(descend, mesh=NODES)
     with jaxs_cache(None), pytest.warns(UserWarning, match="not those that follow from its "
                       "shardings: .*no_such_option"):
@@ -523,7 +525,7 @@ def test_groups_in_another_order():
     """As HLO writes them: along axes of a mesh whose devices are in an order of
     their own."""
     def groups(text):
-        return _partition.groups_in(
+        return _partitioner.groups_in(
             f"%a = f32[8]{{0}} all-gather(%p), channel_id=3, replica_groups="
             f"mesh{text}, dimensions={{0}}, use_global_device_ids=true")
 
@@ -541,10 +543,10 @@ def test_groups_in_another_order():
             "['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b', 'a':(2)2}":
                 [[0, 1, 4, 5], [2, 3, 6, 7]]}.items():
         assert groups(text)[3].tolist() == expected, text
-    with pytest.raises(_partition.PartitionError, match="axes of a mesh"):
+    with pytest.raises(_partitioner.PartitionError, match="axes of a mesh"):
         groups("['a'=4], device_ids=(unknown) {'a'}")
-    with pytest.raises(_partition.PartitionError, match="got two"):
-        _partition.groups_in("\n".join(
+    with pytest.raises(_partitioner.PartitionError, match="got two"):
+        _partitioner.groups_in("\n".join(
             f"channel_id=1, replica_groups=mesh['a'=2,'b'=2], "
             f"device_ids=([2,2]T(1,0)) {{'{axis}'}}" for axis in "ab"))
 

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The front end for JAX. Its functions are also available in `zpp`."""
 
+import pathlib
+
 try:
-    import jax as _jax  # noqa: F401
+    from jax.extend import source_info_util
 except ImportError as error:
     raise ImportError(f"zpp.jax needs JAX: pip install 'jax>=0.10.2' flatbuffers "
                       f"({error})") from error
@@ -14,7 +16,6 @@ from zpp.jax._install import ModuleReport, install, report, uninstall
 from zpp.jax._jit import JittedStep, jit
 from zpp.jax._load import load
 from zpp.jax._metrics import Guard
-from zpp.jax._partition import provide_devices
 from zpp.jax._rewrite import module_of_step, rewrite_step
 from zpp.jax._runtime import host_times, set_time_limit, synchronize
 from zpp.jax._save import save
@@ -22,5 +23,8 @@ from zpp.jax._trace import trace
 
 __all__ = ["Guard", "JittedStep", "ModuleReport", "Step", "as_step", "complete_module",
            "export", "host_times", "install", "is_bytecode", "jit", "load",
-           "module_of_step", "provide_devices", "report", "rewrite_step", "save",
+           "module_of_step", "report", "rewrite_step", "save",
            "set_time_limit", "synchronize", "to_generic", "trace", "uninstall"]
+
+# Locations of ops are lines of the step, and never of this package.
+source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))

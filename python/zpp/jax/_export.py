@@ -22,8 +22,8 @@ from jax.interpreters.mlir import make_ir_context
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned
 from zpp._text import is_pretty
-from zpp.jax._partition import PartitionError, count_partitions
-from zpp.jax._partition import needs_partitioning, partition, warn_of_shardings
+from zpp.jax._partition import Sharded, partition, warn_of_shardings
+from zpp.jax._partitioner import PartitionError
 from zpp.jax._state import State, read_state
 
 
@@ -61,14 +61,14 @@ class Step:
         return sizes.index(min(sizes)) if sizes else None
 
     @functools.cached_property
+    def sharded(self) -> Sharded:
+        with make_ir_context() as context:
+            return Sharded(self._read(context))
+
+    @property
     def needs_partitioning(self) -> bool:
         """Whether XLA decides where this step communicates."""
-        if self.exported.nr_devices == 1:
-            return False
-        with make_ir_context() as context:
-            return needs_partitioning(stablehlo.deserialize_portable_artifact(
-                context, self.exported.mlir_module_serialized),
-                self.exported.nr_devices)
+        return self.exported.nr_devices > 1 and self.sharded.needs_partitioning
 
     @functools.cached_property
     def complete_text(self) -> str:
@@ -78,8 +78,10 @@ class Step:
         Raises:
           ValueError: if XLA cannot partition the step ahead of time.
         """
-        return (partition(self.exported, self.mesh)
-                if self.needs_partitioning else self.text())
+        if not self.needs_partitioning:
+            return self.text()
+        with make_ir_context() as context:
+            return partition(self._read(context), self.exported.fun_name)
 
     def partitioned(self) -> "Step":
         """The same step with all collectives, as in `complete_text`. Runs the
@@ -94,10 +96,12 @@ class Step:
         that the compiler's remarks point there.
         """
         with make_ir_context() as context:
-            module = stablehlo.deserialize_portable_artifact(
-                context, self.exported.mlir_module_serialized)
-            return module.operation.get_asm(
+            return self._read(context).operation.get_asm(
                 print_generic_op_form=True, enable_debug_info=locations)
+
+    def _read(self, context: ir.Context) -> ir.Module:
+        return stablehlo.deserialize_portable_artifact(
+            context, self.exported.mlir_module_serialized)
 
     def with_text(self, text: str, bundle: Bundle | None = None) -> "Step":
         """The same step with another module of the same signature, or with one
@@ -180,7 +184,16 @@ def export_call(step: Callable, args: tuple, kwargs: dict,
         # in_shardings and out_shardings of jax.jit, for which there is no
         # public interface.
         _meshes_of(list(getattr(traced, "_params", {}).values())))
-    return Step(exported, donated, next(meshes, None))
+    return Step(_callable(exported), donated, next(meshes, None))
+
+
+def _callable(exported: jax.export.Exported) -> jax.export.Exported:
+    """The same, as JAX can call it. Without Shardy, JAX 0.10 calls nothing that has
+    names of axes in its shardings, not even what it has exported itself."""
+    name = "_has_named_shardings"
+    if jax.config.jax_use_shardy_partitioner or not hasattr(exported, name):
+        return exported
+    return dataclasses.replace(exported, **{name: False})
 
 
 def as_step(step: Any) -> Step:
@@ -197,7 +210,7 @@ def as_step(step: Any) -> Step:
     if isinstance(step, bytes | bytearray | memoryview):
         step = _deserialize(bytes(step))
     if isinstance(step, jax.export.Exported):
-        return Step(step, _donated_in(step), None)
+        return Step(_callable(step), _donated_in(step), None)
     hint = ("; call .lower(...) of it with its arguments, or zpp.export"
             if isinstance(step, jax.stages.Wrapped | jax.stages.Traced)
             or callable(step) else _hint_of_jaxpr(step))
@@ -216,22 +229,28 @@ def from_text(text: str, devices: int) -> Step:
 
 def complete_module(text: str) -> str:
     """A module with the collectives that XLA makes of its shardings, in the
-    generic form. If there are none, or if XLA cannot partition it ahead of time,
-    which is a warning, it is the same module."""
+    generic form. If there are none, it is the same module. If XLA cannot partition it
+    ahead of time, and it has others, that is a warning.
+
+    Raises:
+      ValueError: if XLA cannot partition it ahead of time, and it has no others.
+    """
     with make_ir_context() as context:
         try:
             module = ir.Module.parse(text, context)
         except ir.MLIRError:
             # The compiler says what is wrong.
             return text
-        devices = count_partitions(module)
-        if not needs_partitioning(module, devices):
+        sharded = Sharded(module)
+        if not sharded.needs_partitioning:
             return text
-    try:
-        return partition(from_text(text, devices).exported, None)
-    except (PartitionError, TypeError, ValueError) as error:
-        warn_of_shardings(error)
-        return text
+        try:
+            return partition(module, "main")
+        except PartitionError as error:
+            if not sharded.has_collectives:
+                raise
+            warn_of_shardings(error)
+            return text
 
 
 #: How MLIR's bytecode begins.

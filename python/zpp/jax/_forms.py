@@ -13,7 +13,7 @@ from jaxlib import _hlo, _jax
 
 from zpp._text import is_pretty
 from zpp.jax._export import Step, as_step, to_generic
-from zpp.jax._partition import hlo_module_in
+from zpp.jax._partitioner import hlo_module_in
 
 
 @dataclasses.dataclass(frozen=True)

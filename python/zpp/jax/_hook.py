@@ -22,7 +22,7 @@ import jax
 from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 
-from zpp.jax._partition import drop_layouts, groups_in, restore_groups
+from zpp.jax._partitioner import drop_layouts, groups_in, restore_groups
 
 #: The oldest JAX whose hook was seen to work on GPUs.
 OLDEST = (0, 11)

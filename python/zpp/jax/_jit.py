@@ -272,7 +272,8 @@ class JittedStep(_CountedStep):
 
     def _compile(self, step: Step, options: Options, leaves: list,
                  given: tuple[tuple, dict]) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._auto, find_mesh(step, leaves))
+        rewritten = rewrite_step(step, options, self._auto, find_mesh(step, leaves),
+                                 is_strict=False)
         program = Program.of(rewritten.step, self._compiler_options)
         if rewritten.step is step:
             return _Loaded(rewritten, program, self._original(*given))

@@ -1,63 +1,49 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Steps whose collectives XLA creates: `jax.jit` with shardings.
+"""Steps whose collectives XLA creates: shardings, and no collectives of their own.
 
 XLA's partitioner turns such a step into the program of one device, with
-explicit collectives. Here this happens ahead of time: the exported module is
-compiled once, and the partitioned program is taken from a dump. It becomes the
-body of one manual computation over all devices, in a module with the signature
-of the step. A step that is one `jax.shard_map` has the same form.
+explicit collectives. It becomes the body of one manual computation over all devices,
+in a module with the signature of the step. A step that is one `jax.shard_map` has the
+same form: of Shardy where the step has its meshes, and otherwise of the partitioner
+that preceded it (GSPMD), as PyTorch/XLA and HLO have it.
 """
 
-import contextlib
-import dataclasses
-import itertools
 import math
-import os
-import pathlib
 import re
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
-import jax
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.mlir import ir, passmanager
-from jax.extend.mlir.dialects import sdy, stablehlo
-from jax.interpreters.mlir import make_ir_context
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.extend.mlir.dialects import sdy
 
 from zpp._compiler import logger
 from zpp._warn import warn
-from zpp.jax import _partition_cache
+from zpp.jax import _partition_cache, _partitioner, _tiles
+from zpp.jax._partitioner import PartitionError, Program, groups_in
+from zpp.jax._partitioner import list_groups, restore_groups, run_partitioner
+from zpp.jax._tiles import Axis, DeviceMesh
 
-
-# Locations of ops are lines of the step, and never of this file.
-source_info_util.register_exclusion(__file__)
-
-
-class PartitionError(ValueError):
-    """A step could not be partitioned; the message says why."""
-
-
+#: Custom calls at the border of a manual computation where it is no operation.
+_ENTER = ("SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape")
+_LEAVE = ("SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape")
 #: Compute that decides where weights are gathered.
 _PRODUCTS = {"stablehlo.dot_general", "stablehlo.dot",
              "stablehlo.convolution", "stablehlo.custom_call"}
-#: Custom calls that only say how values are placed.
-_MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape")
-
-
-def needs_partitioning(module: ir.Module, devices: int) -> bool:
-    """Whether XLA decides where this step communicates: it has shardings, and
-    matrix products outside of every manual computation (`jax.shard_map`)."""
-    if devices == 1 or _find_mesh(module, devices) is None:
-        return False
-    manual = _called_in_manual(module)
-    return any(_has_global_product(operation.operation)
-               for operation in module.body.operations
-               if operation.operation.name == "func.func"
-               and _symbol(operation) not in manual)
+#: Custom calls that only say how values are placed, or which shapes they have.
+_MARKS = (*_ENTER, *_LEAVE, "Sharding", "shape_assertion",
+          "annotate_device_placement", "xla.sdy.FuncResultSharding",
+          "xla.sdy.PropagationBarrier")
+_COLLECTIVES = {f"stablehlo.{name}" for name in (
+    "all_gather", "all_reduce", "all_to_all", "collective_broadcast",
+    "collective_permute", "reduce_scatter")}
+#: The shardings of arguments and results, of Shardy and of its predecessor.
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+#: The sizes in "{devices=[2,4]<=[8]}".
+_TILES = re.compile(r"devices=\[([\d,]+)\]")
+#: Shardy's attributes in HLO, and in StableHLO of it.
+_IN_HLO = "xla.sdy."
 
 
 def warn_of_shardings(reason: Exception) -> None:
@@ -65,50 +51,159 @@ def warn_of_shardings(reason: Exception) -> None:
          f"that follow from its shardings: {reason}")
 
 
-def count_partitions(module: ir.Module) -> int:
-    name = "mhlo.num_partitions"
-    attributes = module.operation.attributes
-    return (ir.IntegerAttr(attributes[name]).value if name in attributes
-            else 1)
+# What a module says ----------------------------------------------------------
 
 
-def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
-    """The module of an exported step with explicit collectives, as text in the generic
+class Sharded:
+    """Facts of a module that decide whether XLA partitions it."""
+
+    def __init__(self, module: ir.Module):
+        """Reads a module. Nothing of it is kept."""
+        self.has_shardings = False
+        self.has_collectives = False
+        #: It calls Python by addresses of this process.
+        self.has_callbacks = False
+        #: The numbers of devices that it names.
+        self._counts: set[int] = set()
+        self._calls: dict[str, set[str]] = {}
+        self._manual: set[str] = set()
+        self._products: set[str] = set()
+        attributes = module.operation.attributes
+        self.mesh = _find_mesh(module)
+        #: Its shardings are Shardy's.
+        frontend = "mhlo.frontend_attributes"
+        self.is_shardys = self.mesh is not None or (
+            frontend in attributes and _IN_HLO in str(attributes[frontend]))
+        #: It is what the partitioner has made.
+        self._is_local = "mhlo.spmd_parameters_shardings" in attributes
+        if "mhlo.num_partitions" in attributes:
+            self._counts.add(ir.IntegerAttr(attributes["mhlo.num_partitions"]).value)
+        for operation in module.body.operations:
+            if operation.operation.name == "func.func":
+                self._read_function(operation.operation)
+        if self.mesh and not self._counts:
+            self._counts.add(self.mesh[1].size)
+        pending = list(self._manual)
+        while pending:
+            for callee in self._calls.get(pending.pop(), set()) - self._manual:
+                self._manual.add(callee)
+                pending.append(callee)
+
+    @property
+    def devices(self) -> int:
+        return max(self._counts, default=1)
+
+    @property
+    def needs_partitioning(self) -> bool:
+        """Whether XLA decides where this step communicates: it has shardings, and
+        matrix products outside of every manual computation (`jax.shard_map`), or no
+        collectives."""
+        return (self.devices > 1 and self.has_shardings and not self._is_local
+                and (not self.has_collectives
+                     or not self._products <= self._manual))
+
+    def _read_function(self, function: ir.Operation) -> None:
+        self._function = _symbol(function)
+        self._calls[self._function] = set()
+        for name in ("arg_attrs", "res_attrs"):
+            if name in function.attributes:
+                for entries in function.attributes[name]:
+                    self._read_sharding(entries)
+        for region in function.regions:
+            self._read_region(region, set())
+
+    def _read_region(self, region: ir.Region, manual: set | None) -> None:
+        """manual: values of a manual computation; None where all are."""
+        for block in region:
+            for operation in block:
+                self._read_operation(operation.operation, manual)
+
+    def _read_operation(self, operation: ir.Operation, manual: set | None) -> None:
+        name, attributes = operation.name, operation.attributes
+        target = (ir.StringAttr(attributes["call_target_name"]).value
+                  if "call_target_name" in attributes else None)
+        is_manual = manual is None or any(
+            operand in manual for operand in operation.operands)
+        self._read_sharding(attributes)
+        self.has_shardings |= name == "sdy.sharding_constraint"
+        self.has_collectives |= name in _COLLECTIVES
+        self.has_callbacks |= target is not None and "callback" in target
+        if name in _PRODUCTS and target not in _MARKS and not is_manual:
+            self._products.add(self._function)
+        if name == "func.call":
+            callee = ir.FlatSymbolRefAttr(attributes["callee"]).value
+            (self._manual if is_manual else self._calls[self._function]).add(callee)
+        if manual is not None and target not in _LEAVE and (
+                is_manual or target in _ENTER):
+            manual.update(operation.results)
+        if name == "sdy.manual_computation":
+            # What comes out of it is global again.
+            self.has_shardings = is_manual = True
+        for region in operation.regions:
+            self._read_region(region, None if is_manual else manual)
+
+    def _read_sharding(self, attributes) -> None:
+        if "sdy.sharding" in attributes:
+            self.has_shardings = True
+        if "mhlo.sharding" in attributes:
+            # Of several values, a sharding each.
+            for tiles in _TILES.findall(ir.StringAttr(
+                    attributes["mhlo.sharding"]).value):
+                self.has_shardings = True
+                self._counts.add(math.prod(map(int, re.findall(r"\d+", tiles))))
+
+
+def _symbol(operation) -> str:
+    return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def _find_mesh(module: ir.Module) -> tuple[str, DeviceMesh] | None:
+    """The first mesh of the most devices, and its name."""
+    found = None
+    for operation in module.body.operations:
+        if operation.operation.name == "sdy.mesh":
+            attribute = sdy.MeshAttr(operation.attributes["mesh"])
+            axes = {axis.name: axis.size
+                    for axis in map(sdy.MeshAxisAttr, attribute.axes)}
+            # A mesh without axes is one device.
+            if axes and (found is None or math.prod(axes.values()) > found[1].size):
+                found = _symbol(operation), DeviceMesh(axes, attribute.device_ids)
+    return found
+
+
+# The step with collectives ---------------------------------------------------
+
+
+def partition(module: ir.Module, name: str) -> str:
+    """A module that needs it with explicit collectives, as text in the generic
     form. It may have operations that zpp-opt reads but an export cannot have. It is
-    kept where JAX keeps what it compiles.
+    kept where JAX keeps what it compiles. `module` is of no more use.
 
-    mesh: the devices of the step, where it has any.
+    name: that of the step, for those who read what is logged.
 
     Raises:
       PartitionError: with the reason.
     """
-    with make_ir_context() as context, ir.Location.unknown():
-        module = stablehlo.deserialize_portable_artifact(
-            context, exported.mlir_module_serialized)
-        found = _find_mesh(module, exported.nr_devices)
-        assert found is not None, "needs_partitioning"
-        name, axes = found
-        mesh = _devices_for(exported, mesh, axes)
-        place = _partition_cache.place_of(exported, mesh, __file__)
+    with module.context, ir.Location.unknown():
+        sharded = Sharded(module)
+        place = None if sharded.has_callbacks else _partition_cache.place_of(
+            module, (__file__, _partitioner.__file__, _tiles.__file__))
         if place is not None and (kept := _partition_cache.read(place)) is not None:
             logger.info("the partitioned step '%s' is in JAX's compilation cache",
-                        exported.fun_name)
+                        name)
             return kept
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
-                    "compilation", exported.fun_name)
-        local, text, inputs, results = _partition_by_compiling(
-            exported, mesh, _Shardings.read(exported, module, mesh))
-        logger.info("XLA has partitioned the step '%s' in %.1f s",
-                    exported.fun_name, time.monotonic() - start)
-        try:
-            partitioned = ir.Module.parse(local, context)
-        except ir.MLIRError as error:
-            raise PartitionError(f"its partitioned program is not StableHLO: "
-                                 f"{error}") from None
-        restore_groups(partitioned, groups_in(text))
-        _wrap(module, partitioned, name, mesh, inputs, results,
-              exported.module_kept_var_idx)
+                    "compilation", name)
+        main = _main_of(module)
+        _check(module, main)
+        program = run_partitioner(
+            module, sharded.devices, sharded.is_shardys,
+            [not any(sharding in entries for sharding in _SHARDINGS)
+             for entries in _entries_of(main, "res_attrs")])
+        logger.info("XLA has partitioned the step '%s' in %.1f s", name,
+                    time.monotonic() - start)
+        _wrap(module, main, program, sharded.mesh)
         text = module.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
         if place is not None:
@@ -116,462 +211,214 @@ def partition(exported: jax.export.Exported, mesh: Mesh | None) -> str:
         return text
 
 
-# The module ------------------------------------------------------------------
+def _main_of(module: ir.Module, name: str = "main") -> ir.Operation:
+    symbols = ir.SymbolTable(module.operation)
+    if name not in symbols:
+        raise PartitionError(f"expected a step in the function '{name}', but got none "
+                             f"of this name")
+    return symbols[name].operation
 
 
-def _symbol(operation) -> str:
-    return ir.StringAttr(operation.attributes["sym_name"]).value
+def _type_of(function: ir.Operation) -> ir.FunctionType:
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _find_mesh(module: ir.Module, devices: int
-               ) -> tuple[str, dict[str, int]] | None:
-    """Name and axes of the first mesh of all devices."""
-    for operation in module.body.operations:
-        if operation.operation.name != "sdy.mesh":
-            continue
-        mesh = sdy.MeshAttr(operation.attributes["mesh"])
-        axes = {axis.name: axis.size
-                for axis in map(sdy.MeshAxisAttr, mesh.axes)}
-        if math.prod(axes.values()) == devices and not list(mesh.device_ids):
-            return _symbol(operation), axes
-    return None
+def _entries_of(main: ir.Operation, attributes: str) -> list:
+    """The attributes of each argument or result."""
+    if attributes in main.attributes:
+        return list(main.attributes[attributes])
+    types = _type_of(main)
+    return [{}] * len(types.results if attributes == "res_attrs" else types.inputs)
 
 
-def _called_in_manual(module: ir.Module) -> set[str]:
-    """Functions that manual computations call, directly or not."""
-    calls: dict[str, set[str]] = {}
-    found: set[str] = set()
-    for operation in module.body.operations:
-        if operation.operation.name == "func.func":
-            own = calls.setdefault(_symbol(operation), set())
-            _collect_calls(operation.operation, own, found)
-    pending = list(found)
-    while pending:
-        for callee in calls.get(pending.pop(), ()):
-            if callee not in found:
-                found.add(callee)
-                pending.append(callee)
-    return found
+def _check(module: ir.Module, main: ir.Operation) -> None:
+    """Raises PartitionError for what XLA does not partition ahead of time."""
+    for value in _type_of(main).inputs:
+        if isinstance(value, ir.RankedTensorType) and not value.has_static_shape:
+            raise PartitionError(
+                f"expected arguments of known sizes for XLA to partition, but got "
+                f"{value}; export the step for the numbers that it is to run with, "
+                f"or name its collectives in a jax.shard_map")
+    name = "mhlo.num_replicas"
+    attributes = module.operation.attributes
+    replicas = ir.IntegerAttr(attributes[name]).value if name in attributes else 1
+    if replicas > 1:
+        raise PartitionError(f"expected one replica of a step with shardings, but "
+                             f"got {replicas}")
 
 
-def _collect_calls(operation: ir.Operation, own: set[str], manual: set[str]):
-    def visit(inner):
-        if inner.name == "func.call":
-            own.add(ir.FlatSymbolRefAttr(inner.attributes["callee"]).value)
-        if inner.name == "sdy.manual_computation" and own is not manual:
-            _collect_calls(inner, manual, manual)
-            return ir.WalkResult.SKIP
-        return ir.WalkResult.ADVANCE
-
-    for region in operation.regions:
-        for block in region:
-            for inner in block:
-                inner.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-
-
-def _has_global_product(function: ir.Operation) -> bool:
-    found = False
-
-    def visit(operation):
-        nonlocal found
-        if operation.name == "sdy.manual_computation":
-            return ir.WalkResult.SKIP
-        if operation.name in _PRODUCTS and (
-                "call_target_name" not in operation.attributes or
-                ir.StringAttr(operation.attributes["call_target_name"]).value
-                not in _MARKS):
-            found = True
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
-
-
-# The partitioner -------------------------------------------------------------
-
-
-def _devices_for(exported: jax.export.Exported, mesh: Mesh | None,
-                 axes: dict[str, int]) -> Mesh:
-    """The devices of the step, or as many others as it needs: the result does
-    not depend on the choice."""
-    count = exported.nr_devices
-    for given in (mesh, jax.sharding.get_mesh()):
-        if isinstance(given, Mesh) and given.size == count:
-            return given
-    devices = next((devices for devices in (jax.devices(), jax.devices("cpu"))
-                    if len(devices) >= count), None)
-    if devices is None:
-        raise PartitionError(
-            f"expected {count} devices to partition it for, but got "
-            f"{len(jax.devices())}; jax_num_cpu_devices gives virtual ones")
-    return Mesh(np.array(devices[:count]).reshape(list(axes.values())),
-                tuple(axes))
-
-
-def provide_devices(count: int) -> None:
-    """Makes so many virtual devices, if JAX has not looked for devices yet."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "host_platform_device_count" in flags or (
-            jax.config.jax_num_cpu_devices >= count):
-        return
-    with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", count)
-
-
-#: Options that make the extra compilation cheap, by platform.
-_CHEAP = {"cpu": {"xla_backend_optimization_level": 0,
-                  "xla_llvm_disable_expensive_passes": True},
-          "gpu": {"xla_gpu_autotune_level": 0}}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Shardings:
-    """Those that a step asks for; None where XLA may choose."""
-
-    #: The shardings of all flat arguments.
-    inputs: list[NamedSharding | None]
-    #: The shardings of all flat results; None if the exported function has them itself.
-    results: list[NamedSharding | None] | None
-    #: The mesh for both, if it is not that of the context.
-    mesh: Mesh | None = None
-
-    @classmethod
-    def read(cls, exported: jax.export.Exported, module: ir.Module,
-             mesh: Mesh) -> "_Shardings":
-        inputs = list(exported.in_shardings_jax(mesh))
-        if any(sharding is not None for sharding in (
-                *inputs, *exported.out_shardings_jax(mesh))):
-            return cls(inputs, None)
-        # A step that was read from a module has them in its attributes alone. Its
-        # results can be constrained if no axis is explicit.
-        mesh = Mesh(mesh.devices, mesh.axis_names)
-        main = ir.SymbolTable(module.operation)["main"].operation
-        for index, sharding in zip(exported.module_kept_var_idx,
-                                   _read_shardings(main, "arg_attrs", mesh)):
-            inputs[index] = sharding
-        return cls(inputs, _read_shardings(main, "res_attrs", mesh), mesh)
-
-
-def _read_shardings(main: ir.Operation, attributes: str, mesh: Mesh
-                    ) -> list[NamedSharding | None]:
-    if attributes not in main.attributes:
-        return []
-    return [_read_sharding(entries["sdy.sharding"], mesh)
-            if "sdy.sharding" in entries else None
-            for entries in main.attributes[attributes]]
-
-
-def _read_sharding(attribute: ir.Attribute, mesh: Mesh) -> NamedSharding:
-    """`#sdy.sharding<@mesh, [{"x", "y"}, {}]>`."""
-    dims = [list(map(sdy.AxisRefAttr, sdy.DimensionShardingAttr(dim).axes))
-            for dim in sdy.TensorShardingAttr(attribute).dimension_shardings]
-    if any(axis.sub_axis_info for axes in dims for axis in axes):
-        raise PartitionError(f"expected shardings over whole axes, but got "
-                             f"{attribute}")
-    return NamedSharding(mesh, PartitionSpec(*(
-        tuple(axis.name for axis in axes) for axes in dims)))
-
-
-def _partition_by_compiling(exported: jax.export.Exported, mesh: Mesh,
-                            shardings: _Shardings
-                            ) -> tuple[bytes, str, list, list]:
-    """The program of a device, also as the text of HLO, and the shardings of all
-    flat arguments and results."""
-    exported = dataclasses.replace(exported, disabled_safety_checks=(
-        *exported.disabled_safety_checks,
-        jax.export.DisabledSafetyCheck.platform()))
-    whole = NamedSharding(mesh, PartitionSpec())
-    arguments = [
-        jax.ShapeDtypeStruct(
-            aval.shape, aval.dtype,
-            sharding=sharding if isinstance(sharding, NamedSharding) else whole)
-        for aval, sharding in zip(exported.in_avals, shardings.inputs)]
-
-    def call(*leaves):
-        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
-        results = jax.tree.leaves(exported.call(*args, **kwargs))
-        return [result if sharding is None else
-                jax.lax.with_sharding_constraint(result, sharding)
-                for result, sharding in itertools.zip_longest(
-                    results, shardings.results or ())]
-
-    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
-        try:
-            with no_cache(), (jax.set_mesh(shardings.mesh) if shardings.mesh
-                               else contextlib.nullcontext()):
-                compiled = jax.jit(call).lower(*arguments).compile({
-                    "xla_dump_to": folder,
-                    "xla_dump_hlo_pass_re": "spmd-partitioning",
-                    "xla_dump_hlo_as_proto": True,
-                    "xla_dump_hlo_as_text": True,
-                    # XLA_FLAGS may say others.
-                    "xla_dump_hlo_module_re": ".*",
-                    "xla_dump_max_hlo_modules": -1,
-                    **_CHEAP.get(mesh.devices.flat[0].platform, {})})
-        except Exception as error:
-            # If the step itself is wrong, its compilation reports it later.
-            raise PartitionError(f"XLA does not compile it: {error}"
-                                 ) from error
-        dumps = list(pathlib.Path(folder).glob(
-            "*after_spmd-partitioning*.hlo.pb"))
-        if len(dumps) != 1:
-            raise PartitionError(f"expected one dump of the partitioner, but "
-                                 f"got {len(dumps)}")
-        content = hlo_module_in(dumps[0].read_bytes())
-        text = "".join(path.read_text() for path in pathlib.Path(folder).glob(
-            "*after_spmd-partitioning*.txt"))
-    from jaxlib import _jax
-    return (_jax.mlir.hlo_to_stablehlo(content), text,
-            jax.tree.leaves(compiled.input_shardings),
-            jax.tree.leaves(compiled.output_shardings))
-
-
-@contextlib.contextmanager
-def no_cache() -> Iterator[None]:
-    """Compiles even if JAX's persistent compilation cache has the result: XLA
-    dumps nothing for what comes from the cache."""
-    from jax._src import compilation_cache
-    is_used = compilation_cache.is_cache_used
-    compilation_cache.is_cache_used = lambda *_: False
-    try:
-        yield
-    finally:
-        compilation_cache.is_cache_used = is_used
-
-
-def hlo_module_in(proto: bytes) -> bytes:
-    """The HloModuleProto in an HloProto: its field 1, which comes first."""
-    size, position = 0, 1
-    if proto[:1] != b"\x0a":
-        raise PartitionError("expected an HloProto in the dump, but got "
-                             "something else")
-    while True:
-        byte = proto[position]
-        size |= (byte & 0x7f) << 7 * (position - 1)
-        position += 1
-        if byte < 0x80:
-            return proto[position:position + size]
-
-
-# Groups ----------------------------------------------------------------------
-
-#: Groups along axes of a mesh whose devices have an order of their own. The
-#: translation to StableHLO loses this order. JAX has no bindings for HLO's text.
-_GROUPS = re.compile(
-    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
-    r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? *\{([^}]*)\}")
-
-
-def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
-    """Reads from HLO's text the channels of collectives along such axes, or along
-    axes of any mesh, and the devices of each of their groups, one row each."""
-    found: dict[int, np.ndarray] = {}
-    marker = "replica_groups=mesh[" if is_of_all else "device_ids=("
-    for line in text.splitlines():
-        if marker not in line:
-            continue
-        match = _GROUPS.search(line)
-        if not match:
-            raise PartitionError(f"expected groups with a channel and axes of "
-                                 f"a mesh, but got {line.strip()[:200]}")
-        channel, axes, shape, order, ids, chosen = match.groups()
-        if ids:
-            devices = np.array(_numbers(ids))
-        else:
-            sizes = (_numbers(shape) if shape else
-                     [int(size) for size in re.findall(r"=(\d+)", axes)])
-            devices = np.arange(math.prod(sizes)).reshape(sizes)
-            if order:
-                devices = devices.transpose(_numbers(order))
-            devices = devices.ravel()
-        groups = _groups_along(devices, axes, chosen)
-        if not np.array_equal(found.setdefault(int(channel), groups), groups):
-            raise PartitionError(f"expected one list of groups for channel "
-                                 f"{channel}, but got two")
-    return found
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
-
-
-def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
-    """The groups along `chosen` ('a', 'b':(2)2) on a mesh of `axes` ('a'=4)."""
-    sizes = {name: int(size)
-             for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
-    wanted = [(name, int(pre or 1), int(size or sizes[name]))
-              for name, pre, size in re.findall(
-                  r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)]
-    # Every place where a part of an axis begins or ends.
-    cuts = {name: {1, size} for name, size in sizes.items()}
-    for name, pre, size in wanted:
-        cuts[name] |= {pre, pre * size}
-    shape: list[int] = []
-    places: dict[tuple[str, int], int] = {}
-    for name in sizes:
-        ordered = sorted(cuts[name])
-        for begin, end in zip(ordered, ordered[1:]):
-            places[name, begin] = len(shape)
-            shape.append(end // begin)
-    inner = [places[name, begin] for name, pre, size in wanted
-             for begin in sorted(cuts[name]) if pre <= begin < pre * size]
-    outer = [place for place in range(len(shape)) if place not in inner]
-    size = math.prod(shape[place] for place in inner)
-    return devices.reshape(shape).transpose(outer + inner).reshape(-1, size)
-
-
-def restore_groups(module: ir.Module, groups: dict[int, np.ndarray]) -> None:
-    """Lists the devices of the collectives with the channels of `groups`."""
-    missing = set(groups)
-
-    def visit(operation):
-        if "replica_groups" in operation.attributes and (
-                "channel_handle" in operation.attributes):
-            channel = stablehlo.ChannelHandle(
-                operation.attributes["channel_handle"]).handle
-            if channel in groups:
-                missing.discard(channel)
-                operation.attributes["replica_groups"] = (
-                    ir.DenseElementsAttr.get(
-                        np.ascontiguousarray(groups[channel], np.int64)))
-        return ir.WalkResult.ADVANCE
-
-    if groups:
-        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if missing:
-        raise PartitionError(f"expected a collective of channel "
-                             f"{min(missing)}, but got none")
-
-
-def drop_layouts(module: ir.Module) -> None:
-    """Removes the layouts that XLA's translation notes at operations. They were
-    inferred for the old program, and what replaces an operation would keep them."""
-    def visit(operation):
-        for name in ("xla_shape", "result_layout", "operand_layout"):
-            if name in operation.attributes:
-                del operation.attributes[name]
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-
-
-# One manual computation ------------------------------------------------------
-
-
-def _wrap(module: ir.Module, local: ir.Module, mesh_name: str, mesh: Mesh,
-          inputs: list, results: list, kept: tuple[int, ...]) -> None:
+def _wrap(module: ir.Module, main: ir.Operation, program: Program,
+          mesh: tuple[str, DeviceMesh] | None) -> None:
     """Puts the program of a device into `module`, the step. `main` keeps its
     signature, and everything else is erased."""
-    symbols = ir.SymbolTable(module.operation)
-    main = symbols["main"].operation
-    for operation in list(module.body.operations):
-        if operation.operation.name == "func.func" and operation != main:
-            operation.operation.erase()
-    body = _rename(local)
-
-    function = ir.FunctionType(
-        ir.TypeAttr(main.attributes["function_type"]).value)
-    local_type = ir.FunctionType(
-        ir.TypeAttr(body.attributes["function_type"]).value)
-    entry = main.regions[0].blocks[0]
-    for operation in reversed(list(entry.operations)):
-        operation.operation.erase()
-    if len(local_type.inputs) != len(inputs):
-        raise PartitionError(f"expected {len(inputs)} arguments of the "
-                             f"partitioned program, but got "
-                             f"{len(local_type.inputs)}")
-
-    def per_value(shardings, types):
-        return sdy.TensorShardingPerValueAttr.get([
-            _make_sharding(sharding, ir.RankedTensorType(value).rank,
-                           mesh_name, mesh)
-            for sharding, value in zip(shardings, types)])
-
-    location = main.location
-    with ir.InsertionPoint(entry), location:
-        manual = ir.Operation.create(
-            "sdy.manual_computation", results=function.results,
-            operands=list(entry.arguments), regions=1, attributes={
-                "in_shardings": per_value([inputs[index] for index in kept],
-                                          function.inputs),
-                "out_shardings": per_value(results, function.results),
-                "manual_axes": sdy.ManualAxesAttr.get(
-                    list(map(ir.StringAttr.get, mesh.axis_names)))})
-        ir.Operation.create("func.return", operands=list(manual.results))
-    block = ir.Block.create_at_start(
-        manual.regions[0], [local_type.inputs[index] for index in kept],
-        [location] * len(kept))
-    with ir.InsertionPoint(block), location:
-        operands = dict(zip(kept, block.arguments))
-        for index, value in enumerate(local_type.inputs):
-            if index not in operands:
-                # Neither the step nor the program uses this argument.
-                operands[index] = _zeros(value)
-        call = ir.Operation.create(
-            "func.call", results=local_type.results,
-            operands=[operands[index] for index in sorted(operands)],
-            attributes={"callee": ir.FlatSymbolRefAttr.get(_symbol(body))})
-        ir.Operation.create("sdy.return", operands=list(call.results))
-    for operation in list(local.body.operations):
-        operation.operation.detach_from_parent()
-        module.body.append(operation)
-    passmanager.PassManager.parse("builtin.module(symbol-dce)").run(
-        module.operation)
-    module.operation.verify()
-
-
-def _rename(local: ir.Module) -> ir.Operation:
-    """Gives the functions of the partitioned program names that the step does
-    not have. Returns its main function."""
-    body = None
-    for operation in list(local.body.operations):
-        name = _symbol(operation)
-        ir.SymbolTable.replace_all_symbol_uses(
-            name, f"partitioned_{name}", local.operation)
-        ir.SymbolTable.set_symbol_name(operation, f"partitioned_{name}")
-        if name == "main":
-            body = operation.operation
-    if body is None:
-        raise PartitionError("expected a main function in the partitioned "
-                             "program, but got none")
+    border = _Gspmd() if mesh is None else _Shardy(*mesh)
+    local = _read_program(program, border)
+    body = _main_of(local, "partitioned_main")
     body.attributes["sym_visibility"] = ir.StringAttr.get("private")
     # They are XLA's: shardings and layouts of its parameters.
     for name in ("arg_attrs", "res_attrs"):
         if name in body.attributes:
             del body.attributes[name]
-    return body
+    for operation in list(module.body.operations):
+        if operation.operation.name == "func.func" and operation != main:
+            operation.operation.erase()
+    global_type, local_type = _type_of(main), _type_of(body)
+    for what, shardings, whole, part in (
+            ("arguments", program.inputs, global_type.inputs, local_type.inputs),
+            ("results", program.results, global_type.results, local_type.results)):
+        if not len(shardings) == len(whole) == len(part):
+            raise PartitionError(f"expected {len(whole)} {what} of the partitioned "
+                                 f"program, but got {len(part)}")
+        for value in zip(shardings, whole, part):
+            _check_parts(*value)
+    entry = main.regions[0].blocks[0]
+    for operation in reversed(list(entry.operations)):
+        operation.operation.erase()
+
+    def call(operands):
+        return list(ir.Operation.create(
+            "func.call", results=local_type.results, operands=operands,
+            attributes={"callee": ir.FlatSymbolRefAttr.get(_symbol(body))}).results)
+
+    with ir.InsertionPoint(entry), main.location:
+        ir.Operation.create("func.return", operands=border.build(
+            list(entry.arguments), local_type.inputs, global_type.results, call,
+            program))
+    for operation in list(local.body.operations):
+        operation.operation.detach_from_parent()
+        module.body.append(operation)
+    _drop_unused(module)
+    if not module.operation.verify():
+        raise PartitionError("its partitioned program does not verify")
 
 
-def _zeros(value: ir.Type) -> ir.Value:
-    tensor = ir.RankedTensorType(value)
-    element = tensor.element_type
-    zero = (ir.FloatAttr.get(element, 0) if isinstance(element, ir.FloatType)
-            else ir.IntegerAttr.get(element, 0))
-    return ir.Operation.create(
-        "stablehlo.constant", results=[tensor], attributes={
-            "value": ir.DenseElementsAttr.get_splat(tensor, zero)}).result
+def _check_parts(sharding, whole: ir.Type, part: ir.Type) -> None:
+    """Raises PartitionError if parts are not all of the same size: XLA pads the last
+    one, and nobody else knows of it."""
+    if isinstance(whole, ir.RankedTensorType) and sharding.is_tiled():
+        tiles = sharding.tile_assignment_dimensions()[:whole.rank]
+        if [size * count for size, count in zip(part.shape, tiles)] != whole.shape:
+            raise PartitionError(f"expected arguments and results whose dims divide "
+                                 f"by their shardings, but got {whole} with "
+                                 f"{sharding}")
 
 
-def _make_sharding(sharding, rank: int, mesh_name: str, mesh: Mesh
-                   ) -> sdy.TensorShardingAttr:
-    """A sharding as Shardy has it, over the axes of `mesh`."""
-    if isinstance(sharding, NamedSharding) and (
-            dict(sharding.mesh.shape) == dict(mesh.shape)):
-        spec = sharding.spec
-    else:
-        from jax._src.sharding_impls import parse_flatten_op_sharding
-        try:
-            (spec,) = parse_flatten_op_sharding(
-                sharding._to_xla_hlo_sharding(rank), mesh)
-        except Exception as error:
+def _read_program(program: Program, border: "_Gspmd | _Shardy") -> ir.Module:
+    """The program of a device, whose functions have names that the step does not have,
+    with the groups that HLO's text has. The translation to StableHLO loses the order of
+    devices, and mixes up meshes where there are several."""
+    try:
+        local = ir.Module.parse(program.module)
+    except ir.MLIRError as error:
+        raise PartitionError(f"its partitioned program is not StableHLO: "
+                             f"{error}") from None
+    for operation in list(local.body.operations):
+        name = f"partitioned_{_symbol(operation)}"
+        ir.SymbolTable.replace_all_symbol_uses(_symbol(operation), name,
+                                               local.operation)
+        ir.SymbolTable.set_symbol_name(operation, name)
+    restore_groups(local, groups_in(program.text, is_of_all=True), border.write_groups)
+    return local
+
+
+class _Gspmd:
+    """The border of a manual computation as custom calls."""
+
+    def build(self, arguments: list, parts: list, results: list,
+              call: Callable[[list], list], program: Program) -> list:
+        def enter(value, part, sharding):
+            marked = self._mark("Sharding", value, value.type, str(sharding))
+            return self._mark("SPMDFullToShardShape", marked, part, "{manual}")
+
+        def leave(value, whole, sharding):
+            marked = self._mark("Sharding", value, value.type, "{manual}")
+            return self._mark("SPMDShardToFullShape", marked, whole, str(sharding))
+
+        return list(map(leave, call(list(map(
+            enter, arguments, parts, program.inputs))), results, program.results))
+
+    write_groups = staticmethod(list_groups)
+
+    @staticmethod
+    def _mark(target: str, value: ir.Value, result: ir.Type, sharding: str
+              ) -> ir.Value:
+        return ir.Operation.create(
+            "stablehlo.custom_call", results=[result], operands=[value], attributes={
+                "call_target_name": ir.StringAttr.get(target),
+                "mhlo.sharding": ir.StringAttr.get(sharding)}).result
+
+
+class _Shardy:
+    """`sdy.manual_computation` over all axes of a mesh."""
+
+    def __init__(self, name: str, mesh: DeviceMesh):
+        self._name, self._mesh = name, mesh
+
+    def build(self, arguments: list, parts: list, results: list,
+              call: Callable[[list], list], program: Program) -> list:
+        def per_value(shardings, types):
+            return sdy.TensorShardingPerValueAttr.get(
+                list(map(self._make_sharding, shardings, types)))
+
+        manual = ir.Operation.create(
+            "sdy.manual_computation", results=results, operands=arguments, regions=1,
+            attributes={
+                "in_shardings": per_value(
+                    program.inputs, [value.type for value in arguments]),
+                "out_shardings": per_value(program.results, results),
+                "manual_axes": sdy.ManualAxesAttr.get(
+                    list(map(ir.StringAttr.get, self._mesh.axes)))})
+        block = ir.Block.create_at_start(
+            manual.regions[0], list(parts), [ir.Location.current] * len(parts))
+        with ir.InsertionPoint(block):
+            ir.Operation.create("sdy.return", operands=call(list(block.arguments)))
+        return list(manual.results)
+
+    def _make_sharding(self, sharding, value: ir.Type) -> sdy.TensorShardingAttr:
+        rank = value.rank if isinstance(value, ir.RankedTensorType) else 0
+        dims: list[list[Axis] | None] = [[] for _ in range(rank)]
+        if sharding.is_tiled():
+            shape = sharding.tile_assignment_dimensions()
+            devices = np.array(sharding.tile_assignment_devices())
+            places = np.empty((len(shape), len(devices)), np.int64)
+            places[:, devices] = np.unravel_index(np.arange(len(devices)), shape)
+            dims = [self._mesh.find_axes(places[dim]) for dim in range(rank)]
+        if None in dims or not (sharding.is_tiled() or sharding.is_replicated()):
             raise PartitionError(
-                f"expected a sharding over the axes "
-                f"{', '.join(mesh.axis_names)}, but got {sharding}; name "
-                f"out_shardings in jax.jit ({error})") from None
-    dims = [names if isinstance(names, tuple) else
-            () if names is None else (names,) for names in spec]
-    dims += [()] * (rank - len(dims))
-    return sdy.TensorShardingAttr.get(mesh_name, [
-        sdy.DimensionShardingAttr.get(list(map(sdy.AxisRefAttr.get, names)),
-                                      is_closed=True) for names in dims])
+                f"expected shardings over the axes {', '.join(self._mesh.axes)}, but "
+                f"got {sharding}; name out_shardings in jax.jit")
+        return sdy.TensorShardingAttr.get(self._name, [
+            sdy.DimensionShardingAttr.get(list(map(self._make_axis, axes or [])),
+                                          is_closed=True) for axes in dims])
+
+    def _make_axis(self, axis: Axis) -> sdy.AxisRefAttr:
+        return sdy.AxisRefAttr.get(axis.name, (
+            None if axis.size == self._mesh.axes[axis.name]
+            else sdy.SubAxisInfoAttr.get(axis.before, axis.size)))
+
+    def write_groups(self, groups: np.ndarray) -> ir.Attribute:
+        """Groups as axes, which take no room however many devices there are."""
+        axes = self._mesh.find_group_axes(groups)
+        if axes is None:
+            return list_groups(groups)
+        return ir.Attribute.parse(
+            f"#stablehlo.replica_group_mesh_axes<mesh = @{self._name}, axes = ["
+            + ", ".join(
+                f'#stablehlo.axis_ref<name = "{axis.name}"' + (
+                    "" if axis.size == self._mesh.axes[axis.name] else
+                    f", sub_axis_info = #stablehlo.sub_axis_info<pre_size = "
+                    f"{axis.before}, size = {axis.size}>") + ">" for axis in axes)
+            + "]>")
+
+
+def _drop_unused(module: ir.Module) -> None:
+    """Erases functions and meshes that nothing names."""
+    meshes = [operation for operation in module.body.operations
+              if operation.operation.name == "sdy.mesh"]
+    visibility = "sym_visibility"
+    for mesh in meshes:
+        mesh.attributes[visibility] = ir.StringAttr.get("private")
+    passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+    for operation in module.body.operations:
+        if operation.operation.name == "sdy.mesh":
+            del operation.attributes[visibility]

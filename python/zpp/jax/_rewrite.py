@@ -17,17 +17,21 @@ from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
 from zpp.jax._links import exchange_between, find_links
-from zpp.jax._partition import PartitionError, warn_of_shardings
+from zpp.jax._partition import warn_of_shardings
+from zpp.jax._partitioner import PartitionError
 
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
-                 devices: jax.sharding.Mesh | None = None) -> Rewritten:
+                 devices: jax.sharding.Mesh | None = None,
+                 is_strict: bool = True) -> Rewritten:
     """`zpp.rewrite` of a step. The result has the rewritten step, which is `step`
     itself if nothing was rewritten: XLA would round the same step elsewhere if
     it compiled what its partitioner has made of it.
 
     Args:
       devices: those that will run it, whose links may be measured.
+      is_strict: a step of which XLA cannot make any collectives is an error, not a
+        warning.
     """
     options = _with_numbers(step, options)
     target = _target_of(step, options)
@@ -38,6 +42,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     try:
         text, is_complete = step.complete_text, True
     except PartitionError as error:
+        if is_strict and not step.sharded.has_collectives:
+            raise
         text, is_complete = step.text(), False
         warn_of_shardings(error)
     auto = auto and complete_auto(auto, devices)
@@ -49,7 +55,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             result, options, "it is a step for one device; place its arguments "
             "on a mesh (jax.sharding.NamedSharding)"
             if step.exported.nr_devices == 1 else
-            "it names none (jax.shard_map), and its shardings require none")
+            "XLA makes none of its shardings" if is_partitioned else
+            "it names none, and has no shardings of which XLA could make some")
     if is_complete:
         _warn_of_others(step, result, options, is_partitioned)
     rewritten = step if is_as_written(result) else step.with_text(

@@ -1,0 +1,233 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""XLA's partitioner, which makes the program of one device of a step with shardings.
+
+It is a pass of XLA's compiler, and what it makes is taken from a dump. It asks how many
+devices there are, and for none of them: a client of one virtual device compiles for any
+number.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+
+class PartitionError(ValueError):
+    """A step could not be partitioned; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What XLA makes of a step for each of its devices."""
+
+    #: A module of StableHLO, and the text of HLO.
+    module: bytes
+    text: str
+    #: The part of each argument and of each result that a device has.
+    inputs: list
+    results: list
+
+
+def run_partitioner(module: ir.Module, devices: int, with_shardy: bool,
+                    chosen: list[bool]) -> Program:
+    """The program of a device of a step.
+
+    Args:
+      with_shardy: by Shardy, not by the partitioner that preceded it.
+      chosen: for each result, whether XLA chooses which part of it a device has.
+
+    Raises:
+      PartitionError: if XLA refuses the step.
+    """
+    from jax._src.lib import _jax, xla_client
+    from jaxlib import _hlo
+    options = xla_client.CompileOptions()
+    build = options.executable_build_options
+    build.num_partitions = devices
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = with_shardy
+    build.allow_spmd_sharding_propagation_to_output = chosen
+    # All partitions are on the device that is there.
+    build.device_assignment = xla_client.DeviceAssignment.create(
+        np.zeros((1, devices), np.int64))
+    client = _client()
+    failure = None
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        options.env_option_overrides = [
+            ("xla_dump_to", folder),
+            ("xla_dump_hlo_pass_re", "spmd-partitioning"),
+            ("xla_dump_hlo_as_proto", True), ("xla_dump_hlo_as_text", True),
+            # XLA_FLAGS may say others.
+            ("xla_dump_hlo_module_re", ".*"), ("xla_dump_max_hlo_modules", -1),
+            ("xla_backend_optimization_level", 0),
+            ("xla_llvm_disable_expensive_passes", True)]
+        try:
+            client.compile_and_load(
+                module, _jax.DeviceList(tuple(client.devices()) * devices), options)
+        except Exception as error:
+            # What comes after the partitioner may need another platform's library.
+            failure = error
+        dumps = sorted(pathlib.Path(folder).glob("*after_spmd-partitioning*.hlo.pb"))
+        if len(dumps) != 1:
+            raise PartitionError(
+                f"expected one dump of XLA's partitioner, but got {len(dumps)}"
+                if failure is None else f"XLA refuses the step: {failure}"
+            ) from failure
+        content = hlo_module_in(dumps[0].read_bytes())
+        text = dumps[0].with_name(
+            dumps[0].name.replace(".hlo.pb", ".txt")).read_text()
+    parts = _hlo.HloModule.from_serialized_hlo_module_proto(content)
+    output = parts.spmd_output_sharding
+    results = (output.tuple_shardings if len(chosen) != 1 or output.tuple_shardings
+               else [output])
+    return Program(_jax.mlir.hlo_to_stablehlo(content), text, *(
+        list(map(_hlo.HloSharding.from_proto, shardings))
+        for shardings in (parts.spmd_parameters_shardings, results)))
+
+
+@functools.cache
+def _client():
+    """The client for one virtual device of the CPU."""
+    from jax._src.lib import xla_client
+    return xla_client.make_cpu_client(num_devices=1)
+
+
+def hlo_module_in(proto: bytes) -> bytes:
+    """The HloModuleProto in an HloProto: its field 1, which comes first."""
+    size, position = 0, 1
+    if proto[:1] != b"\x0a":
+        raise PartitionError("expected an HloProto in the dump, but got "
+                             "something else")
+    while True:
+        byte = proto[position]
+        size |= (byte & 0x7f) << 7 * (position - 1)
+        position += 1
+        if byte < 0x80:
+            return proto[position:position + size]
+
+
+# Groups ----------------------------------------------------------------------
+
+#: Groups along axes of a mesh whose devices have an order of their own. The
+#: translation to StableHLO loses this order. JAX has no bindings for HLO's text.
+_GROUPS = re.compile(
+    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
+    r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? *\{([^}]*)\}")
+
+
+def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
+    """Reads from HLO's text the channels of collectives along such axes, or along
+    axes of any mesh, and the devices of each of their groups, one row each."""
+    found: dict[int, np.ndarray] = {}
+    marker = "replica_groups=mesh[" if is_of_all else "device_ids=("
+    for line in text.splitlines():
+        if marker not in line:
+            continue
+        match = _GROUPS.search(line)
+        if not match:
+            raise PartitionError(f"expected groups with a channel and axes of "
+                                 f"a mesh, but got {line.strip()[:200]}")
+        channel, axes, shape, order, ids, chosen = match.groups()
+        groups = _groups_of(axes, shape, order, ids, chosen)
+        if not np.array_equal(found.setdefault(int(channel), groups), groups):
+            raise PartitionError(f"expected one list of groups for channel "
+                                 f"{channel}, but got two")
+    return found
+
+
+@functools.lru_cache(64)
+def _groups_of(axes: str, shape: str | None, order: str | None, ids: str | None,
+               chosen: str) -> np.ndarray:
+    if ids:
+        devices = np.array(_numbers(ids))
+    else:
+        sizes = (_numbers(shape) if shape else
+                 [int(size) for size in re.findall(r"=(\d+)", axes)])
+        devices = np.arange(math.prod(sizes)).reshape(sizes)
+        if order:
+            devices = devices.transpose(_numbers(order))
+        devices = devices.ravel()
+    return _groups_along(devices, axes, chosen)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
+    """The groups along `chosen` ('a', 'b':(2)2) on a mesh of `axes` ('a'=4)."""
+    sizes = {name: int(size)
+             for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
+    wanted = [(name, int(pre or 1), int(size or sizes[name]))
+              for name, pre, size in re.findall(
+                  r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)]
+    # Every place where a part of an axis begins or ends.
+    cuts = {name: {1, size} for name, size in sizes.items()}
+    for name, pre, size in wanted:
+        cuts[name] |= {pre, pre * size}
+    shape: list[int] = []
+    places: dict[tuple[str, int], int] = {}
+    for name in sizes:
+        ordered = sorted(cuts[name])
+        for begin, end in zip(ordered, ordered[1:]):
+            places[name, begin] = len(shape)
+            shape.append(end // begin)
+    inner = [places[name, begin] for name, pre, size in wanted
+             for begin in sorted(cuts[name]) if pre <= begin < pre * size]
+    outer = [place for place in range(len(shape)) if place not in inner]
+    size = math.prod(shape[place] for place in inner)
+    return devices.reshape(shape).transpose(outer + inner).reshape(-1, size)
+
+
+def list_groups(groups: np.ndarray) -> ir.Attribute:
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(groups, np.int64))
+
+
+def restore_groups(module: ir.Module, groups: dict[int, np.ndarray],
+                   write: Callable[[np.ndarray], ir.Attribute] = list_groups) -> None:
+    """Sets the groups of the collectives with the channels of `groups`, by default as
+    lists of devices."""
+    missing = set(groups)
+    # Those of the same text are one array.
+    written: dict[int, ir.Attribute] = {}
+
+    def visit(operation):
+        if "replica_groups" in operation.attributes and (
+                "channel_handle" in operation.attributes):
+            channel = stablehlo.ChannelHandle(
+                operation.attributes["channel_handle"]).handle
+            if channel in groups:
+                missing.discard(channel)
+                found = groups[channel]
+                if id(found) not in written:
+                    written[id(found)] = write(found)
+                operation.attributes["replica_groups"] = written[id(found)]
+        return ir.WalkResult.ADVANCE
+
+    if groups:
+        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if missing:
+        raise PartitionError(f"expected a collective of channel "
+                             f"{min(missing)}, but got none")
+
+
+def drop_layouts(module: ir.Module) -> None:
+    """Removes the layouts that XLA's translation notes at operations. They were
+    inferred for the old program, and what replaces an operation would keep them."""
+    def visit(operation):
+        for name in ("xla_shape", "result_layout", "operand_layout"):
+            if name in operation.attributes:
+                del operation.attributes[name]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+
