@@ -19,15 +19,7 @@ using Start = ZeroPPOptions::Start;
 using Target = ZeroPPOptions::Target;
 
 StringRef zpp::getWord(Target target) {
-  switch (target) {
-  case Target::Portable:
-    return "portable";
-  case Target::Cuda:
-    return "cuda";
-  case Target::XlaFfi:
-    return "xla-ffi";
-  }
-  llvm_unreachable("unknown target");
+  return target == Target::Cuda ? "cuda" : "portable";
 }
 
 StringRef zpp::getWord(Frozen frozen) {
@@ -48,11 +40,6 @@ StringRef zpp::getWord(Start start) {
 
 using Number = ZeroPPOptions::Option<int64_t>;
 
-/// The value of a new word, or of the old one where only that is given.
-static int64_t choose(const Number &current, const Number &old) {
-  return old.hasValue() && !current.hasValue() ? old : current;
-}
-
 /// Whether each of several hops sends gradients in 4 bits. Trainings with the
 /// paper's formats ended nearer to FSDP without rotation (docs/performance.md).
 static bool hasShortHopsOnly(const ZeroPPOptions &options) {
@@ -65,17 +52,15 @@ static bool hasShortHopsOnly(const ZeroPPOptions &options) {
 Settings zpp::getSettings(const ZeroPPOptions &options) {
   const ZeroPPOptions::Tuning &tuning = options.tuning;
   Settings settings;
-  settings.isCuda = options.target != Target::Portable;
-  settings.block = choose(tuning.block, options.block);
-  settings.rotate = choose(tuning.rotate, options.rotate);
-  if (!tuning.rotate.hasValue() && !options.rotate.hasValue() &&
-      hasShortHopsOnly(options))
+  settings.isCuda = options.target == Target::Cuda;
+  settings.block = tuning.block;
+  settings.rotate = tuning.rotate;
+  if (!tuning.rotate.hasValue() && hasShortHopsOnly(options))
     settings.rotate = 0;
-  settings.stages = options.stages;
-  settings.coalesceBytes = choose(tuning.coalesceBytes, options.coalesceBytes);
+  settings.coalesceBytes = tuning.coalesceBytes;
   if (settings.coalesceBytes == kDefaultCoalesceBytes)
     settings.coalesceBytes = settings.isCuda ? 4 << 20 : 0;
-  settings.prefetchBytes = choose(tuning.prefetchBytes, options.prefetchBytes);
+  settings.prefetchBytes = tuning.prefetchBytes;
   return settings;
 }
 
@@ -112,40 +97,6 @@ llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
   return errors;
 }
 
-static void findOldWords(const ZeroPPOptions &options,
-                         llvm::SmallVectorImpl<std::string> &warnings) {
-  const ZeroPPOptions::Tuning &tuning = options.tuning;
-  for (auto [old, current] :
-       {std::pair{&options.block, &tuning.block},
-        std::pair{&options.rotate, &tuning.rotate},
-        std::pair{&options.coalesceBytes, &tuning.coalesceBytes},
-        std::pair{&options.prefetchBytes, &tuning.prefetchBytes}}) {
-    if (!old->hasValue())
-      continue;
-    std::string given = (old->ArgStr + "=" + Twine(*old)).str();
-    std::string now = (current->ArgStr + "=" + Twine(*current)).str();
-    warnings.push_back(
-        current->hasValue()
-            ? given + " is ignored beside " + now + ", its new word"
-            : given +
-                  " is an old word, which works in this release only; "
-                  "write tuning." +
-                  given);
-  }
-  if (options.stages.hasValue())
-    warnings.push_back(
-        "stages=" + std::to_string(options.stages) +
-        " is an old option, which works in this release only; leave it out: "
-        "the number that suits the links is picked");
-  if (options.feedback.hasValue())
-    warnings.push_back("feedback=" + options.feedback +
-                       " is an old option without effect: leave it out; no "
-                       "training was closer with it");
-  if (options.target == Target::XlaFfi)
-    warnings.push_back("target=xla-ffi is an old word, which works in this "
-                       "release only; write target=cuda");
-}
-
 /// True if `option` is given, and is not the default.
 static bool isWish(const Number &option) {
   return option.hasValue() && !option.getDefault().compare(option.getValue());
@@ -153,7 +104,6 @@ static bool isWish(const Number &option) {
 
 llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
   llvm::SmallVector<std::string> warnings;
-  findOldWords(options, warnings);
   bool isFrozen = options.frozen == Frozen::Keep;
   bool hasState = isFrozen || sendsDifferences(options);
   if (options.start == Start::Frozen && !isFrozen)
@@ -185,9 +135,7 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
                        " has no effect, because nothing has a format; write "
                        "weights=i8 or gradients=i8:i4, or leave tuning.block "
                        "out");
-  if (options.target == Target::Portable &&
-      (options.tuning.prefetchBytes.hasValue() ||
-       options.prefetchBytes.hasValue()))
+  if (options.target == Target::Portable && tuning.prefetchBytes.hasValue())
     warnings.push_back("tuning.prefetch-bytes has no effect with "
                        "target=portable, where XLA orders collectives; write "
                        "target=cuda, or leave it out");

@@ -19,7 +19,6 @@ struct Settings {
   bool isCuda;
   int64_t block;
   int64_t rotate;
-  int64_t stages;
   /// 0: each tensor travels alone.
   int64_t coalesceBytes;
   int64_t prefetchBytes;
@@ -31,8 +30,7 @@ Settings getSettings(const ZeroPPOptions &options);
 /// write instead. Empty if it can.
 llvm::SmallVector<std::string> findErrors(const ZeroPPOptions &options);
 
-/// Old words, with the new ones, and options that have no effect beside the
-/// others, with what to write instead.
+/// Options that have no effect beside the others, with what to write instead.
 llvm::SmallVector<std::string> findWarnings(const ZeroPPOptions &options);
 
 } // namespace zpp

@@ -97,6 +97,9 @@ static bool begins(const ZeroPPOptions &options) {
   return options.start == ZeroPPOptions::Start::All || beginsFrozen(options);
 }
 
+/// As many stages as suit the links.
+static constexpr int64_t kStagesByLinks = 0;
+
 /// The most iterations of a loop that becomes layers.
 static int64_t getLayerTrips(const Settings &settings) {
   return settings.isCuda ? UnrollLoopsPassOptions().maxTrips : 0;
@@ -233,7 +236,7 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   allReduce.reduced = options.reduced;
   allReduce.block = settings.block;
   allReduce.rotate = settings.rotate;
-  allReduce.stages = settings.stages;
+  allReduce.stages = kStagesByLinks;
   allReduce.links = options.links;
   allReduce.splitSmall = settings.coalesceBytes > 0;
   // Without hops nothing could be added up before the slower ones.
@@ -270,7 +273,7 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
   if (hasGradients(options)) {
     DecomposeReduceScatterPassOptions decompose;
-    decompose.stages = settings.stages;
+    decompose.stages = kStagesByLinks;
     decompose.links = options.links;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
     // The order of slices becomes explicit before anything is quantized: a

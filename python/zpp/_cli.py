@@ -19,7 +19,7 @@ from zpp import _doctor, _plan_command, _run_command
 from zpp._compiler import predict, report_entries, report_table
 from zpp._files import write_file
 from zpp._html import render
-from zpp._options import GONE_WORDS, OLD_WORDS, describe
+from zpp._options import describe
 from zpp._rewrite import complete
 from zpp._text import check_no_jaxpr, is_pretty
 
@@ -115,10 +115,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     _add_group(parser.add_argument_group(
         "options for experts", "The defaults suit most steps."), zpp.Tuning,
         _TUNING)
-    for word in OLD_WORDS:
-        parser.add_argument(f"--{word.replace('_', '-')}", action=_OldWord,
-                            dest=_TUNING + word, help=argparse.SUPPRESS,
-                            default=argparse.SUPPRESS)
 
 
 #: Prefix of the names of the fields of zpp.Tuning.
@@ -147,26 +143,6 @@ def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
     return convert
-
-
-class _OldWord(argparse.Action):
-    """An option of the last release."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        name = self.dest.removeprefix(_TUNING)
-        if name in GONE_WORDS:
-            what = (f"is an old option without effect: leave it out; "
-                    f"{GONE_WORDS[name]}")
-        else:
-            new = f"--{_TUNING}{name.replace('_', '-')}"
-            what = (f"is an old word, which works in this release only; write "
-                    f"{new}")
-            try:
-                value = describe(zpp.Tuning)[name].kind.parse(values)
-            except ValueError as error:
-                raise argparse.ArgumentError(self, str(error)) from None
-            setattr(namespace, self.dest, value)
-        print(f"zpp: warning: {option_string} {what}", file=sys.stderr)
 
 
 def _chosen(options: argparse.Namespace) -> zpp.Options:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zpp._warn import warn
 
 #: The format of a value on the wire.
 FORMATS = ("i8", "i4")
@@ -184,10 +183,6 @@ MEASURED, NO_LINKS = "measured", "none"
 
 
 def _read_links(value: Any) -> str:
-    if value == "measure":
-        warn("links='measure' is an old word, which works in this release only; "
-             "write links='measured'", FutureWarning)
-        return MEASURED
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):

@@ -9,7 +9,6 @@ include/zpp/Pipelines/ZeroPP.h is the same for C++; a test compares the two.
 """
 
 import dataclasses
-import functools
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,10 @@ from typing import Any, Protocol, Self
 
 from zpp import _option_kinds as kinds
 from zpp._option_kinds import FORMATS, Kind, parse_mesh
-from zpp._warn import warn
 
-__all__ = ["OLD_WORDS", "OPTION_NAMES", "NamedMesh", "Option", "Options", "SharedOptions",
-           "SharedTuning", "Tuning", "describe", "old_words", "option", "options_type",
-           "parse_mesh", "read_schedule"]
+__all__ = ["OPTION_NAMES", "NamedMesh", "Option", "Options", "SharedOptions",
+           "SharedTuning", "Tuning", "describe", "option", "parse_mesh",
+           "read_schedule"]
 
 
 class NamedMesh(Protocol):
@@ -65,21 +63,6 @@ def describe(kind: type) -> dict[str, Option]:
             for field in dataclasses.fields(kind) if "option" in field.metadata}
 
 
-@typing.dataclass_transform(frozen_default=True, kw_only_default=True,
-                            field_specifiers=(option,))
-def options_type(kind: type) -> type:
-    """Makes a frozen dataclass that takes the last release's words, too."""
-    made = dataclasses.dataclass(frozen=True, kw_only=True)(kind)
-    initialize = made.__init__
-
-    @functools.wraps(initialize)
-    def __init__(self, *args, **given):
-        initialize(self, *args, **_with_new_words(made, given))
-
-    made.__init__ = __init__
-    return made
-
-
 class _Described:
     """The base of options types."""
 
@@ -101,14 +84,14 @@ class _Described:
           TypeError: if an option does not exist.
         """
         names = [field.name for field in dataclasses.fields(self)]
-        if unknown := sorted(set(changes) - {*names, *old_words(type(self))}):
+        if unknown := sorted(set(changes) - set(names)):
             raise TypeError(f"expected options among {', '.join(names)}, but "
                             f"got {', '.join(unknown)}")
         given = {name: getattr(self, name) for name in names}
         return type(self)(**given | changes)
 
 
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedTuning(_Described):
     """The part of `Tuning` that all front ends have."""
 
@@ -127,7 +110,7 @@ class SharedTuning(_Described):
         default_text="never", is_compilers=False)
 
 
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning(SharedTuning):
     """Options for experts; the defaults suit most steps.
 
@@ -150,7 +133,7 @@ class Tuning(SharedTuning):
         more="rationale.md#across-the-iterations-of-a-loop")
 
 
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedOptions(_Described):
     """The part of `Options` that all front ends have."""
 
@@ -221,16 +204,8 @@ class SharedOptions(_Described):
                              f"{value!r}")
         return value
 
-    def __getattr__(self, name: str) -> Any:
-        if name in OLD_WORDS and name in describe(self.tuning_type):
-            warn(f"options.{name} is an old word, which works in this release "
-                 f"only; write options.tuning.{name}", FutureWarning)
-            return getattr(self.tuning, name)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute "
-                             f"'{name}'")
 
-
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(SharedOptions):
     """How a step is to be rewritten.
 
@@ -294,44 +269,8 @@ class Options(SharedOptions):
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
-#: Words of the last release that have moved to `tuning`.
-_MOVED_WORDS = ("block", "rotate", "prefetch_bytes", "coalesce_bytes",
-                "compile_timeout")
-#: Words of the last release that have gone, and what to know about them.
-GONE_WORDS = {
-    "stages": "the compiler picks the number that suits the links",
-    "feedback": "no training was closer with it"}
-OLD_WORDS = (*_MOVED_WORDS, *GONE_WORDS)
-
-#: Names that may be given, with old words.
-OPTION_NAMES = (*(field.name for field in dataclasses.fields(Options)),
-                *OLD_WORDS)
-
-
-def old_words(kind: type) -> list[str]:
-    """The old words of an options type."""
-    if not issubclass(kind, SharedOptions):
-        return []
-    return [word for word in OLD_WORDS
-            if word in GONE_WORDS or word in describe(kind.tuning_type)]
-
-
-def _with_new_words(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Options by name, with a warning for each that has an old one."""
-    for word in old_words(kind):
-        value = given.pop(word, None)
-        if value is None:
-            continue
-        if word in GONE_WORDS:
-            warn(f"{word}={value!r} is an old option without effect: leave it "
-                 f"out; {GONE_WORDS[word]}", FutureWarning)
-            continue
-        warn(f"{word}={value!r} is an old word, which works in this release "
-             f"only; write tuning={kind.module}.Tuning({word}={value!r})",
-             FutureWarning)
-        given["tuning"] = kind._read_tuning(given.get("tuning")).replace(
-            **{word: value})
-    return given
+#: The names of all options.
+OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
 def read_schedule(schedule: Mapping[int, Mapping[str, Any]],

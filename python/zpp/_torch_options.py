@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The options of `zpp.torch`: what applies to models of fully_shard."""
 
+import dataclasses
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from zpp import _option_kinds as kinds
-from zpp._options import (Options, SharedOptions, SharedTuning, describe,
-                          option, options_type)
-from zpp._warn import warn
+from zpp._options import SharedOptions, SharedTuning, option
 
 
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TorchTuning(SharedTuning):
     """Options for experts; the defaults suit most models.
 
@@ -21,7 +20,7 @@ class TorchTuning(SharedTuning):
     """
 
 
-@options_type
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TorchOptions(SharedOptions):
     """How the collectives of a model are to be replaced.
 
@@ -58,29 +57,3 @@ class TorchOptions(SharedOptions):
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"
-
-
-def as_torch_options(options: Options) -> TorchOptions:
-    """Those of `zpp.Options`, which an earlier release took, with a warning.
-
-    Raises:
-      ValueError: if one is given that has no meaning here.
-    """
-    warn("zpp.Options are of steps in JAX, and work here in this release only; "
-         "write zpp.torch.Options", FutureWarning)
-    kept, others = _split(options, TorchOptions)
-    tuning, more = _split(options.tuning, TorchTuning)
-    if others or more:
-        raise ValueError(
-            f"expected options among {', '.join(describe(TorchOptions))} and "
-            f"tuning, but got {', '.join([*others, *more])}")
-    return TorchOptions(**kept, tuning=TorchTuning(**tuning))
-
-
-def _split(options: Any, kind: type) -> tuple[dict[str, Any], list[str]]:
-    """The options that `kind` has, and the names of others that are given."""
-    known = describe(kind)
-    values = {name: getattr(options, name) for name in describe(type(options))}
-    return ({name: value for name, value in values.items() if name in known},
-            [name for name, value in values.items() if name not in known
-             and value not in (None, "none", "auto", False)])

@@ -12,10 +12,10 @@ _OWN = (str(pathlib.Path(__file__).resolve().parent), contextlib.__file__,
         dataclasses.__file__)
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(message: str) -> None:
     """Issues a warning at the innermost line outside of this package."""
     # As skip_file_prefixes does from Python 3.12 on. Level 1 is this function.
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_OWN):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(message, stacklevel=level)

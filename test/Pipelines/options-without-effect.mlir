@@ -11,10 +11,6 @@
 // RUN: not %{run} KEEP
 // KEEP: error: expected a secondary partition with frozen=keep, which is what is kept, but got secondary=none; write secondary=gpu, the name of a tier, or leave secondary out
 
-// REDEFINE: %{options} = feedback=all
-// RUN: %{run} FEEDBACK
-// FEEDBACK: warning: feedback=all is an old option without effect: leave it out; no training was closer with it
-
 // REDEFINE: %{options} = weights=i8:gamma
 // RUN: not %{run} GAMMA
 // GAMMA: error: expected weights as none, i8, i4, i8:delta or i4:delta, but got 'i8:gamma'

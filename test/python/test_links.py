@@ -118,11 +118,6 @@ def test_a_measured_link_needs_devices():
         zpp.rewrite("module {}", mesh=NODES, links="measured", target="portable")
 
 
-def test_the_old_word_is_the_new_one():
-    with pytest.warns(FutureWarning, match="write links='measured'"):
-        assert zpp.Options(links="measure") == zpp.Options(links="measured")
-
-
 @pytest.mark.parametrize("axes, mesh, expected", [
     ({"node": 2, "gpu": 4}, None, [[0, 1, 2, 3], [4, 5, 6, 7]]),
     ({"all": 8}, "node:2,gpu:4", [[0, 1, 2, 3], [4, 5, 6, 7]]),

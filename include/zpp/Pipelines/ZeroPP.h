@@ -27,8 +27,8 @@ constexpr int64_t kDefaultPrefetchBytes = -1;
 /// are written down for C++; python/zpp/_options.py is the same for Python, and
 /// a test compares the two.
 struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
-  /// Who executes the collectives. XlaFfi is an old word for Cuda.
-  enum class Target { Portable, Cuda, XlaFfi };
+  /// Who executes the collectives.
+  enum class Target { Portable, Cuda };
   enum class Frozen { None, Keep };
   enum class Start { None, Frozen, All };
 
@@ -141,29 +141,9 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
           clEnumValN(Target::Cuda, "cuda",
                      "the runtime, beside the compute: custom calls of "
                      "functions in the module @zpp_host, which zpp-bundle "
-                     "compiles to a library"),
-          clEnumValN(Target::XlaFfi, "xla-ffi", "an old word for cuda")),
+                     "compiles to a library")),
       llvm::cl::init(Target::Portable)};
   Tuning tuning{*this};
-
-  // Old words, which work in this release only. They are read where the new
-  // ones are not given.
-  Option<int64_t> block{*this, "block",
-                        llvm::cl::desc("An old word for tuning.block")};
-  Option<int64_t> rotate{*this, "rotate",
-                         llvm::cl::desc("An old word for tuning.rotate")};
-  Option<int64_t> coalesceBytes{
-      *this, "coalesce-bytes",
-      llvm::cl::desc("An old word for tuning.coalesce-bytes")};
-  Option<int64_t> prefetchBytes{
-      *this, "prefetch-bytes",
-      llvm::cl::desc("An old word for tuning.prefetch-bytes")};
-  Option<int64_t> stages{
-      *this, "stages",
-      llvm::cl::desc("An old option; zero-decompose-reduce-scatter and "
-                     "zero-split-all-reduce have it")};
-  Option<std::string> feedback{*this, "feedback",
-                               llvm::cl::desc("An old option, which has gone")};
 };
 
 inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)

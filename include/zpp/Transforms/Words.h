@@ -65,8 +65,7 @@ public:
         value = word.V.getValue();
         return false;
       }
-      if (!word.HelpStr.starts_with("an old word"))
-        words.push_back(word.Name);
+      words.push_back(word.Name);
     }
     return option.error("expected one of " + llvm::join(words, ", ") +
                             ", but got '" + text + "'",

@@ -14,10 +14,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from zpp._cache import cache_folder
 from zpp._links import MEASURED
-from zpp._options import Options as StepOptions
 from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
-from zpp._torch_options import as_torch_options
 from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
 from zpp.torch._accumulate import Passes
@@ -95,8 +93,6 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       CompileError: with the compiler's message.
     """
     _pytorch.check_version()
-    if isinstance(options, StepOptions):
-        options = as_torch_options(options)
     _check_arguments(options, schedule, steps_done, micro_batches)
     modules = dict(_pytorch.modules_of(model))
     groups = _groups_of(modules)
