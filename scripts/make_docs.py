@@ -10,9 +10,8 @@ Without --site only the reference of the dialect and the passes is made; --site
 needs docs/requirements.txt.
 
 Text of the reference comes from the .td files, C headers and Python's docstrings.
-Each pass also shows what it does to a program: the first part of its lit test (or
-the part with a line "// DOC"), before, and after running the test's own RUN line.
-So an example in the docs cannot be out of date.
+Each pass also shows what it does to a program: the two parts of its example, a lit
+test in a folder Examples, which runs it. So an example cannot be out of date.
 
 Links from one page to another stay links. Links to other files of the tree lead to
 a page with the file's text.
@@ -22,19 +21,15 @@ import argparse
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SPLIT = re.compile(r"^// -----.*\n", re.MULTILINE)
-RUN = re.compile(r"^// RUN: (.*zpp-opt .*)$", re.MULTILINE)
-CONTINUED = re.compile(r"\\\n// RUN:")
-# Options that concern the test, not the program.
-HARNESS = re.compile(r"--?(split-input-file|verify-diagnostics)")
-COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
-MAX_LINES = 60
+#: The command and the parts of an example.
+EXAMPLE = re.compile(r"^// RUN: zpp-opt %t/input\.mlir (.*) --remarks-filter=none \| diff "
+                     r".*?^//--- input\.mlir\n(.*?)^//--- output\.mlir\n(.*)",
+                     re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?://|#)([^)#\s]+)((?:#[^)\s]*)?\))")
 #: Files of the tree that are pages, besides docs/: path -> page.
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
@@ -65,63 +60,27 @@ def tblgen(prefix, generator, source):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-def find_test(flag):
-    """The lit test of the pass with this flag: the same stem, less the dialect."""
-    return next((ROOT / "test").rglob(f"{flag.removeprefix('zero-')}.mlir"), None)
+def example(flag):
+    """Markdown: what the pass with this flag makes of a program."""
+    name = f"Examples/{flag.removeprefix('zero-')}.mlir"
+    found = [path for path in (ROOT / "test").rglob("*.mlir")
+             if path.as_posix().endswith(f"/{name}")]
+    parts = found and EXAMPLE.search(found[0].read_text())
+    if not parts:
+        fail(f"expected an example of --{flag} in {name} below test, but got none")
+    command, before, after = parts.groups()
+    return (f"\n**Example** (`{found[0].relative_to(ROOT)}`): `zpp-opt {command}` makes of\n\n"
+            f"```mlir\n{before.strip()}\n```\n\nthis:\n\n```mlir\n{after.strip()}\n```\n\n")
 
 
-def pick_example(text):
-    parts = SPLIT.split(text)
-    return next((part for part in parts if re.search(r"^// DOC\b", part, re.M)), parts[0])
-
-
-def listing(program):
-    """Markdown: the program, or as much of it as a page bears."""
-    lines = program.strip().splitlines()
-    if len(lines) > MAX_LINES:
-        more = len(lines) - MAX_LINES
-        lines[MAX_LINES:] = [f"// ... and {more} more lines"]
-    return "\n".join(["```mlir", *lines, "```"])
-
-
-def example(test, build):
-    """Markdown: a part of `test` before and after its own zpp-opt command."""
-    text = test.read_text()
-    run = RUN.search(CONTINUED.sub("", text))
-    if not run:
-        fail(f"expected a RUN line with zpp-opt in {test}, but got none")
-    stage = run[1].split("|")[0]
-    options = [
-        word
-        for word in shlex.split(stage)
-        if word.startswith("-") and not HARNESS.match(word)
-    ]
-    before = COMMENT.sub("", pick_example(text)).strip()
-    after = subprocess.run(
-        [build / "bin" / "zpp-opt", *options, "-"],
-        input=before,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    if after.returncode:
-        fail(f"{test}: zpp-opt {shlex.join(options)}: {after.stderr}")
-    return (
-        f"\n**Example** (from `{test.relative_to(ROOT)}`)\n\n{listing(before)}\n\n"
-        f"`zpp-opt {shlex.join(options)}`:\n\n{listing(after.stdout)}\n\n"
-    )
-
-
-def pass_docs(prefix, source, build):
-    """mlir-tblgen's text, an example after each pass that has a test."""
+def pass_docs(prefix, source):
+    """mlir-tblgen's text, with an example after each pass."""
     text = tblgen(prefix, ["-gen-pass-doc"], source)
-    sections = re.split(r"^(?=### `-)", text, flags=re.MULTILINE)
-    for section in sections:
+    for section in re.split(r"^(?=### `-)", text, flags=re.MULTILINE):
         yield section
         flag = re.match(r"### `-([\w-]+)`", section)
-        test = find_test(flag[1]) if flag else None
-        if test:
-            yield example(test, build)
+        if flag:
+            yield example(flag[1])
 
 
 def heading_of(text):
@@ -137,16 +96,16 @@ def heading_of(text):
     return re.sub(r"^(####? .*):$", r"\1", text, flags=re.M)
 
 
-def reference(prefix, build):
+def reference(prefix):
     """The generated pages of the dialect and the passes: path -> text."""
     return {
         "reference/dialect.md": heading_of(tblgen(
             prefix, ["-gen-dialect-doc", "-dialect=zero"],
             "zpp/Dialect/Zero/IR/ZeroOps.td")),
         "reference/transforms.md": "# Passes from zero to zero\n\n" + heading_of(
-            "".join(pass_docs(prefix, "zpp/Transforms/Passes.td", build))),
+            "".join(pass_docs(prefix, "zpp/Transforms/Passes.td"))),
         "reference/conversion.md": "# Passes from zero to others\n\n" + heading_of(
-            "".join(pass_docs(prefix, "zpp/Conversion/Passes.td", build))),
+            "".join(pass_docs(prefix, "zpp/Conversion/Passes.td"))),
     }
 
 
@@ -273,7 +232,7 @@ def main():
     arguments = parser.parse_args()
     build = arguments.build.resolve()
     output = (arguments.output or build / "docs").resolve()
-    generated = reference(mlir_prefix(build), build)
+    generated = reference(mlir_prefix(build))
     if arguments.site:
         make_site(output / "pages", output / "site", generated)
         return

@@ -1,0 +1,123 @@
+//===- Passes.td - Phase 3: how gradients travel -----------*- tablegen -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_TRANSFORMS_GRADIENTS_PASSES
+#define ZPP_TRANSFORMS_GRADIENTS_PASSES
+
+include "zpp/Transforms/PassOptions.td"
+
+def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
+  let summary = "Reduce gradients in quantized form (HSDP, plain data "
+                "parallelism)";
+  let description = [{
+    An all-reduce of a gradient becomes a scatter and a gather of the same
+    pieces, hop by hop: faster tiers are scattered over first and gathered over
+    last, so that each tier carries a part of the gradient alone. What is
+    gathered has the format `reduced`. A device keeps of its own piece what it
+    has sent, not what it had: all devices hold the same bits.
+
+    If the operand is the result of a scatter (HSDP), the two become one, whose
+    sums stay in f32 from hop to hop. Casts, transposes, reshapes and products
+    with constants between the two come after the gather.
+
+    Formats are those of tiers: an all-reduce over the slowest tier alone takes
+    the last one. What does not shrink becomes the all-reduce again that it was.
+  }];
+  let options = [
+    FormatsOption,
+    Option<"reduced", "reduced", "std::string", "\"i8\"",
+           "Format in which the sum is gathered: none, i8 or i4">,
+    StagesOption<"large all-reduce">,
+    BlockOption,
+    RotateOption,
+    LinksOption<"; an all-reduce that hops would not make faster is left "
+                "alone">,
+    SplitSmallOption<"all-reduces of pieces that are too small to shrink, "
+                     "unquantized">,
+    SplitExactOption,
+  ];
+}
+
+def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
+  let summary = "Split gradient scatters into one hop per tier (qgZ, 3.3.2)";
+  let description = [{
+    Hops go from the innermost tier outwards, so that no tier carries more bytes
+    than with the plain scatter. The last format is that of the outermost tier,
+    the one before it that of all tiers in between: `i8:i4` means i8 on every
+    inner hop. A single format means one hop over the whole group.
+
+    With `rotate`, quantized hops send groups of that many elements multiplied by
+    a Hadamard matrix. This spreads outliers, so that the steps of a block are
+    finer.
+  }];
+  let options = [
+    FormatsOption,
+    BlockOption,
+    RotateOption,
+    LinksOption<"; a scatter that hops would not make faster is left alone">,
+    SplitSmallOption<"scatters whose chunks are too small to shrink, "
+                     "unquantized">,
+    SplitExactOption,
+  ];
+}
+
+def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
+  let summary = "Write the last micro-batch after its loop";
+  let description = [{
+    What a loop over micro-batches has added up is sent after the loop, where
+    nothing hides it: by zero-accumulate-gradients, or by the step itself, as with
+    replicated weights. This pass writes the last iteration after the loop. Each
+    sum can then be sent as soon as its last gradient is there, under the rest of
+    the backward pass.
+
+    It does so where the loop has a known number of iterations, at least two, and
+    adds up gradients that zero-accumulate-gradients, with the same `group`, would
+    send after it, or that the step sends after it, if the hops outside of the
+    group, or all hops that the step has written, take at least `min-usec`. The
+    first hop that the step has written for a sum moves up to where its last
+    gradient is there, with the sum. If that is a stack, which each micro-batch
+    leaves in a loop over layers, the last one of these loops sends the sum, a
+    layer in each iteration: where hops scatter another dim than that of the
+    layers, or leave the whole sum on each device, and where all that the sum is
+    multiplied by is known before. What an iteration has all-reduced by a
+    collective that is left to XLA, or stacked in other ways, is there at its end
+    only, and is no reason to write it after the loop if it is most of what is
+    sent. Two iterations become straight code. Remarks say which loops stay, and why.
+  }];
+  let options = [
+    Option<"group", "group", "std::string", /*default=*/"\"\"",
+           "As in zero-accumulate-gradients; empty: there is none, and only the "
+           "step itself sends after loops">,
+    LinksOption<"; hops are taken to last as long as on these">,
+    MinUsecOption<"hops of gradients after a loop">,
+  ];
+}
+
+def AccumulateGradientsPass : Zpp_ModulePass<"zero-accumulate-gradients"> {
+  let summary = "Add up gradients of micro-batches before they cross slower "
+                "tiers";
+  let description = [{
+    Hops are linear, but for what they round. Where a loop, or the step, adds up
+    gradients, it adds up the partial sums that the hops within `group` leave,
+    in f32, and the other hops run once, on the total. A loop then carries these
+    sums, which are larger than gradients by the number of devices that the
+    other hops add up.
+
+    Between the scatter and the sum there may be casts, permutations, products
+    with numbers that all devices know, and the stack that a loop over layers
+    writes. What else reads a gradient, or the sum in the loop, leaves it as it
+    is, with a remark. A scatter over slower tiers alone that an earlier pass
+    has left alone stays one collective, for all layers of a stack.
+  }];
+  let options = [
+    Option<"group", "group", "std::string", /*default=*/"\"\"",
+           "Group within which gradients are added up: a tier of the mesh, or "
+           "the number of devices of its fastest tiers">,
+  ];
+}
+
+#endif // ZPP_TRANSFORMS_GRADIENTS_PASSES
