@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draws docs/images/steps.svg from the measured steps in docs/performance.md, and
-docs/images/real-sizes.svg from those that are predicted for a model of 7 B weights.
+"""Draws docs/images/steps.svg from the measured steps in docs/data/measured.json, and
+docs/images/real-sizes.svg from those that are predicted there for a model of 7 B weights.
 
     python bench/draw_steps.py [--check]
 
@@ -14,21 +14,18 @@ written; the exit status is 1 if a picture differs from the numbers.
 import argparse
 import math
 import pathlib
-import re
 import sys
 from xml.sax.saxutils import escape
 
+from lab.measured import FILE, LINKS, Measured
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
 #: By link and step: the time of a step and the exposed part of it, in ms.
 Times = dict[str, dict[str, tuple[float, float]]]
-HEADING = "## The runtime under JAX on GPUs"
-SIZES_HEADING = "### Models of real sizes"
-#: First cell of a step's rows -> its name in the picture and its style.
-STEPS = {"FSDP, exported and loaded": ("FSDP", "fsdp"),
-         "**all (b)**": ("ZeRO++", "zpp"),
-         "**0.52 M (b)**": ("i4:delta", "delta")}
+#: A step -> its name in the picture and its style.
+STEPS = {"FSDP": ("FSDP", "fsdp"), "all (b)": ("ZeRO++", "zpp"),
+         "0.52 M (b)": ("i4:delta", "delta")}
 
 WIDTH, MARGIN, LABELS, NUMBERS = 560, 16, 112, 132
 BAR, GAP, TOP = 20, 16, 88
@@ -53,63 +50,29 @@ STYLE = """
 """
 
 
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def milliseconds(cell: str) -> float:
-    match = re.fullmatch(r"(?:\*\*)?([\d.]+) ms(?:\*\*)?", cell)
-    if not match:
-        sys.exit(f"{PAGE.name}: expected a time in ms, but got '{cell}'")
-    return float(match[1])
-
-
 def rounded(time: float) -> int:
     """Half up, as the text beside the picture is rounded."""
     return math.floor(time + 0.5)
 
 
-def read() -> Times:
-    """The measured steps."""
-    lines = iter(PAGE.read_text().partition(HEADING)[2].splitlines())
-    header = next((cells(line) for line in lines
-                   if line.startswith("| step |")), None)
-    if header is None:
-        sys.exit(f"{PAGE.name}: expected a table of steps below '{HEADING}'")
-    # The first column is the step, the second what the row says, the last the
-    # peak of memory.
-    links = header[2:-1]
-    values = {}
-    step = None
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        first, kind, *row = cells(line)
-        step = first or step
-        if step in STEPS and kind in ("time", "exposed"):
-            values[step, kind] = row[:len(links)]
+def read(data: Measured) -> Times:
+    """The measured steps, on links on which their waits were measured."""
+    times: Times = {}
     for step in STEPS:
-        for kind in ("time", "exposed"):
-            if (step, kind) not in values:
-                sys.exit(f"{PAGE.name}: expected '{kind}' of '{step}'")
-    # A step may not have been measured on each link.
-    return {link: {step: (milliseconds(values[step, "time"][i]),
-                          milliseconds(values[step, "exposed"][i]))
-                   for step in STEPS if values[step, "time"][i]}
-            for i, link in enumerate(links)}
+        row = data.row("forms", step, form="0.88 B, layers")
+        for link, exposed in row["exposed"].items():
+            times.setdefault(LINKS[link], {})[step] = (row["ms"][link], exposed)
+    return times
 
 
-def read_sizes() -> Times:
+def read_sizes(data: Measured) -> Times:
     """The predicted steps of 7 B weights. Their compute is what is left where the
     links are fast."""
-    lines = PAGE.read_text().partition(SIZES_HEADING)[2].splitlines()
-    rows = [cells(line) for line in lines if line.startswith("| 7b, layers |")]
-    if not rows:
-        sys.exit(f"{PAGE.name}: expected '7b, layers' below '{SIZES_HEADING}'")
-    compute = min(float(row[4]) for row in rows)
-    return {f"{row[1]} Gbit/s": {
-        step: (float(time), float(time) - compute)
-        for step, time in zip(STEPS, row[2:4])} for row in rows}
+    rows = data.rows("sizes", size="7 B", form="layers")
+    compute = min(row["busy"] for row in rows)
+    return {f"{row['gbit']} Gbit/s": {
+        step: (time, time - compute)
+        for step, time in zip(STEPS, (row["fsdp"], row["default"]))} for row in rows}
 
 
 def draw(title: str, footer: str, times: Times) -> str:
@@ -162,7 +125,7 @@ def draw(title: str, footer: str, times: Times) -> str:
         f' width="{WIDTH}" height="{height}" role="img">',
         "<title>Time of a training step as FSDP and as ZeRO++</title>",
         f"<desc>{escape(summary)}</desc>",
-        "<!-- Drawn by bench/draw_steps.py from docs/performance.md. -->",
+        "<!-- Drawn by bench/draw_steps.py from docs/data/measured.json. -->",
         f"<style>{STYLE}</style>",
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" '
         'rx="8" class="card"/>', *parts, "</svg>", ""])
@@ -174,15 +137,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true",
                         help="compare, do not write")
     arguments = parser.parse_args()
+    data = Measured()
     pictures = {
         "steps.svg": draw(
             "Time of a training step, by the link between nodes",
             "GPT of 0.88 B parameters, 4 H200 as 2 nodes x 2, 2048 tokens per GPU",
-            read()),
+            read(data)),
         "real-sizes.svg": draw(
             "Predicted step, by a GPU's link between nodes",
             "GPT of 7 B parameters, 8 nodes x 8 H100, 2048 tokens per GPU",
-            read_sizes())}
+            read_sizes(data))}
     for name, picture in pictures.items():
         path = IMAGES / name
         if not arguments.check:
@@ -190,7 +154,7 @@ def main() -> int:
             path.write_text(picture)
         elif not path.exists() or path.read_text() != picture:
             print(f"{path.relative_to(ROOT)}: expected the numbers of "
-                  f"{PAGE.relative_to(ROOT)}; run bench/draw_steps.py")
+                  f"{FILE.relative_to(ROOT)}; run bench/draw_steps.py")
             return 1
     return 0
 

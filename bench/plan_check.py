@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compares what is predicted with measured steps of docs/performance.md and
-docs/history.md.
+"""Compares what is predicted with measured steps of docs/data/measured.json.
 
     python bench/plan_check.py [--plot FILE.svg]
 
@@ -13,13 +12,13 @@ numbers are fitted to, one number each:
 - on NVLink, the factor between the model's compute and the measured step;
 - on each link between nodes, the rate that XLA's rings reach on it.
 
-Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s
-they reach that of the gathers of 64 and 256 MiB in the pages' table of
-collectives, and on the link that is not shaped that of the rings. The latency of
-TCP is that of the same two gathers: what they would take without bytes. For what
-was measured with NCCL's longer messages, both are those of the all-reduces; and with
-one thread for each of NCCL's channels, the rate is the nominal one there too. What
-the pages say of the links is shared by all ranks and both directions.
+Exchanges with single peers reach the nominal rate at 50 Gbit/s. At 100 Gbit/s they
+reach that of the gathers of 64 and 256 MiB (set "collectives"), and on the link
+that is not shaped that of the rings. The latency of TCP is that of the same two
+gathers: what they would take without bytes. For what was measured with NCCL's
+longer messages, both are those of the all-reduces; and with one thread for each of
+NCCL's channels, the rate is the nominal one there too. What is measured of the
+links is shared by all ranks and both directions.
 
 A prediction holds if it is within 15 % of the measurement. The order of two
 steps is wrong if they differ by 3 % or more, measured, and the prediction says
@@ -30,17 +29,13 @@ import argparse
 import dataclasses
 import json
 import pathlib
-import re
-import sys
 import tempfile
 
-import lab
 from lab import bars, planned, steps
+from lab.measured import LINKS, Measured
 from lab.tables import Table
 
-PAGES = tuple(lab.ROOT / "docs" / name for name in ("performance.md", "history.md"))
 LIMIT = 0.15
-NVLINK = "NVLink only"
 #: Options of zpp-opt. Most steps of these tables were measured before gradients were
 #: rotated by default.
 OFF = {"weights": "none", "gradients": "none", "secondary": "none",
@@ -49,39 +44,43 @@ ALL = OFF | {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 ROTATED = ALL | {"tuning.rotate": 32}
 PORTABLE, RUNTIME = {"target": "portable"}, {"target": "cuda"}
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A table of the pages."""
 
-    heading: str
-    #: The number of the table below the heading.
-    number: int
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """Steps of a set."""
+
+    name: str
     per_node: int
-    #: First cells of its rows -> options of zpp-opt; None: as it is written.
+    #: Steps -> options of zpp-opt; None: as it is written.
     rows: dict[str, dict | None]
     kind: str = "FSDP"
     #: The rate of exchanges with single peers at 100 Gbit/s, of `RATES`.
     rates: str = "gathers"
+    #: The form of the step, where the set has several.
+    form: str | None = None
 
-    def __str__(self) -> str:
-        return f"{self.heading}{f' ({self.number + 1})' if self.number else ''}"
+    def times(self, data: Measured) -> dict[str, dict[str, float]]:
+        """Returns step -> link -> ms."""
+        equal = {"form": self.form} if self.form else {}
+        return {step: data.row(self.name, step, **equal)["ms"] for step in self.rows}
 
 
 TABLES = [
-    Measured("Portable back end on GPUs", 0, 2, {
+    Compared("portable", 2, {
         "FSDP, exported and loaded": None,
         "weights i8 (qwZ)": OFF | {"weights": "i8"} | PORTABLE,
         "secondary (hpZ)": OFF | {"secondary": "gpu"} | PORTABLE,
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | PORTABLE,
         "all (ZeRO++)": ALL | PORTABLE}),
-    Measured("More NCCL channels", 0, 2, {
+    Compared("portable-channels", 2, {
         "FSDP, exported and loaded": None, "all (ZeRO++)": ALL | PORTABLE}),
-    Measured("The runtime under JAX on GPUs", 0, 2, {
-        "FSDP, exported and loaded": None, "all (b)": ROTATED | RUNTIME,
-        "0.52 M (b)": ROTATED | {"weights": "i4:delta"} | RUNTIME}, rates="nominal"),
-    Measured("The runtime under JAX", 0, 2, {
+    Compared("forms", 2, {
+        "FSDP": None, "all (b)": ROTATED | RUNTIME,
+        "0.52 M (b)": ROTATED | {"weights": "i4:delta"} | RUNTIME},
+        rates="nominal", form="0.88 B, layers"),
+    Compared("runtime-f1546f6", 2, {
         "FSDP, exported and loaded": None, "all (b)": ALL | RUNTIME}),
-    Measured("Each technique alone", 0, 2, {
+    Compared("techniques", 2, {
         "FSDP, exported and loaded": None,
         "all, portable (a)": ALL | PORTABLE,
         "weights i8 (qwZ)": OFF | {"weights": "i8"} | RUNTIME,
@@ -89,17 +88,17 @@ TABLES = [
         "gradients i8:i4 (qgZ)": OFF | {"gradients": "i8:i4"} | RUNTIME,
         "all (b), then": ALL | RUNTIME}),
     # The only hop was in i8 then, which is the first of two formats.
-    Measured("Two H200 as two nodes of one", 0, 1, {
+    Compared("2x1-08d5be6", 1, {
         "FSDP, exported and loaded": None,
         "all (b)": ALL | {"gradients": "i8"} | RUNTIME}),
-    Measured("Two H200 as two nodes of one", 1, 1, {
+    Compared("2x1-88634e9", 1, {
         "FSDP": None,
         "weights i8, gradients i4 (0.77 M)":
             ALL | {"gradients": "i4"} | RUNTIME,
         "weights i4:delta, gradients i4 (0.52 M)":
             ALL | {"weights": "i4:delta", "gradients": "i4"} | RUNTIME},
         rates="all-reduces"),
-    Measured("Data parallelism", 0, 1, {
+    Compared("ddp-2x1", 1, {
         "DDP, exported": None,
         "all (b), i4 there and i8 back": OFF | {"gradients": "i4"} | RUNTIME,
         "the same, `prefetch-bytes` of 1 GiB":
@@ -114,13 +113,12 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg")
-    parser.add_argument("--pages", type=pathlib.Path, nargs="+", default=PAGES)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(check(read_pages(args.pages), Model(pathlib.Path(folder))))
-    table = Table(["table", "step", "link", "measured", "predicted", "error"])
+        rows = list(check(Measured(), Model(pathlib.Path(folder))))
+    table = Table(["set", "step", "link", "measured", "predicted", "error"])
     for row in rows:
-        table.row([row["table"], row["step"], row["link"],
+        table.row([row["of"], row["step"], LINKS[row["link"]],
                    f"{row['measured']:.1f} ms", f"{row['predicted']:.1f} ms",
                    "fit" if row["is_fit"] else error_of(row)])
     checked = [row for row in rows if not row["is_fit"]]
@@ -137,10 +135,9 @@ def main():
 
 
 def labels_of(rows: list[dict]) -> list[str]:
-    """The step and the link of each row, and its table where another one has the
-    same."""
-    short = [f"{row['step']}, {row['link']}" for row in rows]
-    return [f"{label} ({row['table']})" if short.count(label) > 1 else label
+    """The step and the link of each row, and its set where another one has the same."""
+    short = [f"{row['step']}, {LINKS[row['link']]}" for row in rows]
+    return [f"{label} ({row['of']})" if short.count(label) > 1 else label
             for label, row in zip(short, rows)]
 
 
@@ -150,12 +147,12 @@ def error_of(row: dict) -> str:
 
 
 def count_order(rows: list[dict]) -> tuple[int, int]:
-    """Pairs of steps of one table and link that are in the wrong order, and all
+    """Pairs of steps of one set and link that are in the wrong order, and all
     pairs that the measurement tells apart."""
     wrong = pairs = 0
     for index, one in enumerate(rows):
         for other in rows[:index]:
-            if (one["table"], one["link"]) != (other["table"], other["link"]):
+            if (one["of"], one["link"]) != (other["of"], other["link"]):
                 continue
             ratio = one["measured"] / other["measured"]
             if max(ratio, 1 / ratio) >= 1.03:
@@ -210,26 +207,20 @@ class Model:
             platforms=["cuda"]).text()
 
 
-def read_pages(pages=PAGES) -> str:
-    """The text of all pages, whose headings of tables differ."""
-    return "".join(page.read_text() for page in pages)
-
-
-def check(page: str, model: Model):
-    """Yields a dict per measured step and link."""
+def check(data: Measured, model: Model):
+    """Yields a dict per measured step and link, as the set "plan-check" has them."""
     for table in TABLES:
-        exchange_100, latency = RATES[table.rates](page)
-        measured = read_table(page, table.heading, table.number, table.rows)
+        exchange_100, latency = RATES[table.rates](data)
+        measured = table.times(data)
         base = measured[next(step for step, options in table.rows.items()
                              if options is None)]
-        scale = fit_scale(model, table.per_node,
-                          measured_nvlink(page, table.per_node))
+        scale = fit_scale(model, table.per_node, measured_nvlink(data, table.per_node))
         for link, target in base.items():
-            if link == NVLINK:
+            if link == "nvlink":
                 text = "node=400gbyte,gpu=400gbyte"
             else:
                 ring = fit_ring(model, table, scale, latency, target)
-                nominal = {"50 Gbit/s": 50.0, "100 Gbit/s": exchange_100}
+                nominal = {"50gbit": 50.0, "100gbit": exchange_100}
                 exchange = (nominal[link] / (2 * table.per_node)
                             if link in nominal else ring)
                 text = (f"node={exchange:.3f}gbit/{ring:.3f}gbit"
@@ -237,7 +228,7 @@ def check(page: str, model: Model):
             for step, options in table.rows.items():
                 if link not in measured[step]:
                     continue
-                yield {"table": str(table), "step": step, "link": link,
+                yield {"of": table.name, "step": step, "link": link,
                        "measured": measured[step][link],
                        "predicted": model.milliseconds(
                            table.kind, table.per_node, options, text, scale),
@@ -250,7 +241,7 @@ def fit_scale(model: Model, per_node: int, target: float) -> float:
         "FSDP", per_node, None, "node=400gbyte,gpu=400gbyte", scale), 0.7, target)
 
 
-def fit_ring(model: Model, table: Measured, scale: float, latency: float,
+def fit_ring(model: Model, table: Compared, scale: float, latency: float,
              target: float) -> float:
     """The rate of rings per device, in Gbit/s, with which the step as it is
     written takes what was measured.
@@ -274,41 +265,35 @@ def solve(function, guess: float, target: float) -> float:
     return right
 
 
-def measured_nvlink(page: str, per_node: int) -> float:
-    """FSDP on NVLink, as the pages have it for this number of devices."""
-    heading = ("Two H200 as two nodes of one" if per_node == 1
-               else "The runtime under JAX on GPUs")
-    name = "FSDP, exported and loaded"
-    return read_table(page, heading, 0, {name: None})[name][NVLINK]
+def measured_nvlink(data: Measured, per_node: int) -> float:
+    """FSDP on NVLink with this number of devices on a node."""
+    if per_node == 1:
+        return data.ms("2x1-08d5be6", "FSDP, exported and loaded", "nvlink")
+    return data.ms("forms", "FSDP", "nvlink", form="0.88 B, layers")
 
 
-def read_gather(page: str) -> tuple[float, float]:
-    """Gbit/s and latency in usec of the gathers at 100 Gbit/s: each of 4 devices
-    sends its part of int8 codes and scales to the other node."""
-    match = re.search(r"\| 100 Gbit/s \| all_gather i8[^|]*\| ([\d.]+) ms.*"
-                      r"\| ([\d.]+) ms \|[^|]*\|[^|]*\|\n", page)
-    if not match:
-        sys.exit("docs: expected all_gather i8 at 100 Gbit/s")
-    return fit_link({64: float(match[1]), 256: float(match[2])},
+def read_gather(data: Measured) -> tuple[float, float]:
+    """Gbit/s and latency in usec of the gathers at 100 Gbit/s, with four threads for each
+    of NCCL's channels: each of 4 devices sends its part of int8 codes and scales to the
+    other node."""
+    row, = data.rows("collectives", link="100gbit", collective="all_gather i8",
+                     commit="f89e7f3")
+    return fit_link({64: row["usec"]["64 MiB"] / 1e3, 256: row["usec"]["256 MiB"] / 1e3},
                     sent=1 / 2 * (1 + 2 / 128))
 
 
-def read_all_reduce(page: str) -> tuple[float, float]:
+def read_all_reduce(data: Measured) -> tuple[float, float]:
     """The same of the last all-reduces at 100 Gbit/s: each of 2 devices sends
     int4 codes and scales of half of the bf16 elements, and int8 back."""
-    matches = re.findall(r"\| 100 Gbit/s \|[^|]*\| \**([\d.]+) ms\** \|[^|]*"
-                         r"\| \**([\d.]+) ms", section(page, "All-reduces"))
-    if not matches:
-        sys.exit("docs: expected all-reduces at 100 Gbit/s")
-    first, second = map(float, matches[-1])
+    usec = data.rows("all-reduces", link="100gbit")[-1]["usec"]
     scales = 2 / 128
-    return fit_link({64: first, 128: second},
+    return fit_link({64: usec["64 MiB"] / 1e3, 128: usec["128 MiB"] / 1e3},
                     sent=2 * (1 / 8 * (1 + 2 * scales) + 1 / 4 * (1 + scales)))
 
 
-#: Rates of exchanges -> a function of the page: Gbit/s, and the latency in usec.
+#: Rates of exchanges -> a function of what was measured: Gbit/s, and the latency in usec.
 RATES = {"gathers": read_gather, "all-reduces": read_all_reduce,
-         "nominal": lambda page: (100.0, read_all_reduce(page)[1])}
+         "nominal": lambda data: (100.0, read_all_reduce(data)[1])}
 
 
 def fit_link(times: dict[int, float], sent: float) -> tuple[float, float]:
@@ -318,31 +303,6 @@ def fit_link(times: dict[int, float], sent: float) -> tuple[float, float]:
     per_mib = (last - first) / (large - small)
     return (sent * 2**20 * 8 / 1e6 / per_mib,
             max(first - small * per_mib, 0.0) * 1e3)
-
-
-def section(page: str, heading: str) -> str:
-    """The text below a heading, up to the next one."""
-    return re.split(r"^#+ ", page.partition(f"# {heading}\n")[2], maxsplit=1,
-                    flags=re.MULTILINE)[0]
-
-
-def read_table(page: str, heading: str, number: int, wanted: dict
-               ) -> dict[str, dict[str, float]]:
-    """Step -> link -> ms, of a table below a heading."""
-    tables = re.findall(r"(?:^\|.*\n)+", section(page, heading), re.MULTILINE)
-    lines = [[cell.strip(" *") for cell in line.strip("|\n").split("|")]
-             for line in tables[number].splitlines()]
-    header, found = lines[0], {}
-    for cells in lines[2:]:
-        if cells[0] not in wanted or cells[0] in found:
-            continue
-        found[cells[0]] = {
-            name: float(match[1]) for name, cell in zip(header, cells)
-            if name in ("50 Gbit/s", "100 Gbit/s", "not shaped", NVLINK)
-            and (match := re.match(r"([\d.]+) ms", cell))}
-    if missing := [name for name in wanted if name not in found]:
-        sys.exit(f"docs: expected '{missing[0]}' below '{heading}'")
-    return found
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@
 """Checks what README.md, CONTRIBUTING.md, SECURITY.md and docs/ say about the tree.
 
 - Relative links lead to a file and, if they have a fragment, to a heading.
-- The tables of passes in README.md and docs/architecture.md together have every
-  pass of zpp-opt, with its file and its test.
+- The table of passes in docs/architecture.md has every pass of zpp-opt, with its file and
+  its test.
 - The table of attributes in docs/architecture.md has every zpp.* attribute that a
   header names, and no other.
-- The measured numbers in README.md are those of docs/performance.md, as
-  scripts/readme_numbers.py writes them.
+- The numbers in README.md and docs/performance.md are those of docs/data/measured.json,
+  as scripts/write_numbers.py writes them.
 - Quoted messages are in a test, or word for word in the source. A quote is a line
   of a fenced block with the info string "message", or code in a table's column
   whose header begins with "message". Numbers in it stand for any number, and "…"
@@ -23,7 +23,7 @@ import re
 import subprocess
 import sys
 
-import readme_numbers
+import write_numbers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -61,16 +61,16 @@ def check_passes(zpp_opt, root):
     ).stdout
     flags = set(FLAG.findall(text))
     found = set()
-    for page in (root / "README.md", root / "docs" / "architecture.md"):
-        for flag, source, test in ROW.findall(page.read_text()):
-            found.add(flag)
-            if flag not in flags:
-                yield f"{page.name}: expected pass '{flag}' in zpp-opt --help"
-            for path in (f"lib/{source}", f"test/{test}"):
-                if not (root / path).exists():
-                    yield f"{page.name}: expected '{path}' to exist, but got nothing there"
+    page = root / "docs" / "architecture.md"
+    for flag, source, test in ROW.findall(page.read_text()):
+        found.add(flag)
+        if flag not in flags:
+            yield f"{page.name}: expected pass '{flag}' in zpp-opt --help"
+        for path in (f"lib/{source}", f"test/{test}"):
+            if not (root / path).exists():
+                yield f"{page.name}: expected '{path}' to exist, but got nothing there"
     for flag in sorted(flags - found):
-        yield f"expected pass '{flag}' in the table of README.md or architecture.md"
+        yield f"expected pass '{flag}' in the table of architecture.md"
 
 
 def check_attributes(root):
@@ -85,13 +85,14 @@ def check_attributes(root):
 
 
 def check_numbers(root):
-    page = root / "docs" / "performance.md"
-    if not page.exists():
+    data = root / "docs" / "data" / "measured.json"
+    if not data.exists():
         return
-    for path in (root / "README.md", page):
+    measured = write_numbers.Measured(data)
+    for path in (root / "README.md", root / "docs" / "performance.md"):
         text = path.read_text()
         try:
-            expected = readme_numbers.updated(text, page.read_text())
+            expected = write_numbers.updated(text, measured)
         except ValueError as error:
             yield f"{path.name}: {error}"
             continue
@@ -99,13 +100,13 @@ def check_numbers(root):
             continue
         for line, right in zip(text.splitlines(), expected.splitlines()):
             if line != right:
-                yield (f"{path.name}: expected the numbers of performance.md, "
-                       f"'{right}', but got '{line}'; scripts/readme_numbers.py "
+                yield (f"{path.name}: expected the numbers of {data.name}, "
+                       f"'{right}', but got '{line}'; scripts/write_numbers.py "
                        f"writes them")
                 break
         else:
             yield (f"{path.name}: expected as many lines with numbers as "
-                   f"scripts/readme_numbers.py writes; run it")
+                   f"scripts/write_numbers.py writes; run it")
 
 
 def quotes(text):

@@ -338,8 +338,7 @@ def _run_processes(args, lose: bool) -> list[End]:
     with contextlib.ExitStack() as stack:
         service = (stack.enter_context(mps.service())
                    if 0 < launch.gpu_count() < count else {})
-        stack.callback(lambda: [process.kill() for process in processes
-                                if process.poll() is None])
+        stack.callback(_kill, processes)
         for rank, log in enumerate(logs):
             with open(log, "w") as output:
                 processes.append(subprocess.Popen(
@@ -368,6 +367,12 @@ def _run_processes(args, lose: bool) -> list[End]:
     return [End(process.poll() if rank in seconds else None,
                 seconds.get(rank, end) - lost_at, log.read_text())
             for rank, (process, log) in enumerate(zip(processes, logs))]
+
+
+def _kill(processes: list[subprocess.Popen]):
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
 
 
 if __name__ == "__main__":

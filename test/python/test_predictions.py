@@ -14,36 +14,56 @@ sys.path.append(str(ROOT / "bench"))
 import paper_tables
 import plan_check
 from lab import bars
+from lab.measured import Measured
 
-PAGE = plan_check.read_pages()
+DATA = Measured()
 
 
-def test_every_table_of_the_pages_is_read():
+def test_every_step_that_is_compared_was_measured():
     for table in plan_check.TABLES:
-        found = plan_check.read_table(PAGE, table.heading, table.number,
-                                      table.rows)
+        found = table.times(DATA)
         assert set(found) == set(table.rows)
         base, = (found[step] for step, options in table.rows.items()
                  if options is None)
         for step, times in found.items():
             assert set(times) & set(base), step
-    rate, latency = plan_check.read_gather(PAGE)
+    rate, latency = plan_check.read_gather(DATA)
     assert 40 < rate < 100 and 100 < latency < 500
     # NCCL's longer messages.
-    faster, shorter = plan_check.read_all_reduce(PAGE)
+    faster, shorter = plan_check.read_all_reduce(DATA)
     assert rate < faster < 100 and shorter < latency
     for per_node in (1, 2):
-        assert 50 < plan_check.measured_nvlink(PAGE, per_node) < 70
+        assert 50 < plan_check.measured_nvlink(DATA, per_node) < 70
 
 
-def test_a_row_that_is_gone_is_an_error():
-    with pytest.raises(SystemExit, match="expected 'qwZ 2' below"):
-        plan_check.read_table(PAGE, "Each technique alone", 0, {"qwZ 2": None})
+def test_what_was_compared_is_recorded():
+    """Each of these steps on each link, but those that numbers are fitted to."""
+    compared = {(table.name, step, link) for table in plan_check.TABLES
+                for step, options in table.rows.items() if options is not None
+                for link in table.times(DATA)[step]}
+    recorded = [(row["of"], row["step"], row["link"]) for row in DATA.rows("plan-check")]
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) <= compared
+
+
+def test_rows_that_are_not_there_are_errors():
+    with pytest.raises(ValueError, match="expected rows of 'techniques' with .*'qwZ 2'"):
+        DATA.row("techniques", "qwZ 2")
+    with pytest.raises(ValueError, match="expected a time of 'FSDP' .* on 7gbit in measured"):
+        DATA.ms("forms", "FSDP", "7gbit")
+
+
+def test_every_row_is_of_a_set_and_says_where_it_ran():
+    for row in DATA._rows:
+        about = DATA.sets[row["set"]]
+        assert {"title", "date", "commit", "machine"} <= set(about), row["set"]
+        for letter in row.get("machines", {}).values():
+            assert letter in DATA.machines, row
 
 
 def test_order_counts_what_the_measurement_tells_apart():
     def row(measured, predicted):
-        return {"table": "t", "link": "l", "measured": measured,
+        return {"of": "t", "link": "l", "measured": measured,
                 "predicted": predicted}
 
     rows = [row(100, 100), row(50, 60), row(51, 50), row(20, 70)]
@@ -52,10 +72,10 @@ def test_order_counts_what_the_measurement_tells_apart():
 
 
 def test_the_picture_has_all_rows():
-    rows = [{"table": table, "step": step, "link": "NVLink"} for table, step in (
+    rows = [{"of": table, "step": step, "link": "nvlink"} for table, step in (
         ("now", "all"), ("then", "all"), ("then", "none"))]
     assert plan_check.labels_of(rows) == [
-        "all, NVLink (now)", "all, NVLink (then)", "none, NVLink"]
+        "all, NVLink only (now)", "all, NVLink only (then)", "none, NVLink only"]
 
 
 def test_a_link_is_fitted_to_two_sizes():
