@@ -20,24 +20,25 @@ import typing
 
 from zpp._bundle import Bundle
 from zpp._compiler import CompileError, Diagnostic, Rewritten, find_compiler
+from zpp._guard import Guard
 from zpp._options import Options, Tuning
 from zpp._plan import Auto, Plan, Prediction
 from zpp._release import find_version
 from zpp._rewrite import plan, rewrite
 
 if typing.TYPE_CHECKING:
-    from zpp.jax import Guard, JittedStep, ModuleReport, Step, export, host_times, install
+    from zpp.jax import JittedStep, ModuleReport, Step, export, host_times, install
     from zpp.jax import jit, load, report, save, set_time_limit, synchronize, trace
     from zpp.jax import uninstall
 
     __version__: str
 
 #: Names of the front end for JAX that are found here too.
-_OF_JAX = ("Guard", "JittedStep", "ModuleReport", "Step", "export", "host_times", "install",
-           "jit", "load", "report", "save", "set_time_limit", "synchronize", "trace",
+_OF_JAX = ("JittedStep", "ModuleReport", "Step", "export", "host_times", "install", "jit",
+           "load", "report", "save", "set_time_limit", "synchronize", "trace",
            "uninstall")
 
-__all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Options", "Plan",
+__all__ = ["Auto", "Bundle", "CompileError", "Diagnostic", "Guard", "Options", "Plan",
            "Prediction", "Rewritten", "Tuning", "find_compiler", "plan", "rewrite",
            *_OF_JAX]
 

@@ -15,13 +15,12 @@ from zpp.jax._export import is_bytecode, to_generic
 from zpp.jax._install import ModuleReport, install, report, uninstall
 from zpp.jax._jit import JittedStep, jit
 from zpp.jax._load import load
-from zpp.jax._metrics import Guard
 from zpp.jax._rewrite import module_of_step, rewrite_step
 from zpp.jax._runtime import host_times, set_time_limit, synchronize
 from zpp.jax._save import save
 from zpp.jax._trace import trace
 
-__all__ = ["Guard", "JittedStep", "ModuleReport", "Step", "as_step", "complete_module",
+__all__ = ["JittedStep", "ModuleReport", "Step", "as_step", "complete_module",
            "export", "host_times", "install", "is_bytecode", "jit", "load",
            "module_of_step", "report", "rewrite_step", "save",
            "set_time_limit", "synchronize", "to_generic", "trace", "uninstall"]

@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple, overload
 import jax
 
 from zpp._compiler import Rewritten
+from zpp._guard import Guard
 from zpp._option_kinds import join_floors, parse_floors
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced, find_mesh
-from zpp.jax._metrics import Floors, Gauge, Guard
+from zpp.jax._metrics import Floors, Gauge
 from zpp.jax._rewrite import find_device, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper, StatefulStep

@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._compiler import Rewritten
+from zpp._guard import Guard
 from zpp._measures import relative
 from zpp._warn import warn
 from zpp.jax import _runtime
@@ -30,52 +31,6 @@ _ROLES = ("weight", "gradient", "update")
 _EXCHANGES = ("all_to_all", "all_gather_chunks")
 #: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"
 _NAME = re.compile(r"\w+ (?P<role>\w+) #(?P<number>\d+)(?P<text> .*)?", re.DOTALL)
-
-
-@dataclasses.dataclass(frozen=True)
-class Guard:
-    """A bound on what formats may cost, for `zpp.jit(guard=)`.
-
-        zpp.jit(step, gradients="i8:i4", guard=zpp.Guard(gradients=0.3))
-
-    Every so many calls a step is measured. If the relative rounding error of a
-    collective, the L2 norm of the errors of a sample of its blocks by that of
-    their values, is above the bound, or the format has made values that were
-    finite NaN or Inf, then from the next call on this collective travels in the
-    next wider format: i4 becomes i8, and i8 none. All others keep theirs, but for
-    those that gather the same weight. A warning names the collective. Nothing goes
-    back to a narrower format.
-    """
-
-    #: Bounds for weights, and for gradients.
-    weights: float = math.inf
-    gradients: float = math.inf
-    #: The step of each so many calls that is measured.
-    every: int = 100
-
-    def __post_init__(self):
-        for name in ("weights", "gradients"):
-            bound = getattr(self, name)
-            if isinstance(bound, bool) or not isinstance(
-                    bound, (int, float)) or not bound > 0:
-                raise ValueError(f"guard: expected a positive bound for {name}, "
-                                 f"but got {bound!r}")
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"guard: expected a positive number of calls, but "
-                             f"got every={self.every!r}")
-
-    @staticmethod
-    def of(given: "Guard | float | None") -> "Guard | None":
-        """The guard that a user means: a number is a bound for all."""
-        if given is None or isinstance(given, Guard):
-            return given
-        if isinstance(given, (int, float)) and not isinstance(given, bool):
-            return Guard(weights=given, gradients=given)
-        raise ValueError(f"guard: expected a number or a zpp.Guard, but got "
-                         f"{given!r}")
-
-    def bound(self, role: str) -> float:
-        return self.weights if role == "weight" else self.gradients
 
 
 class Rounding(NamedTuple):
