@@ -178,6 +178,18 @@ def join_floors(*several: Mapping[int, str]) -> str:
     return ",".join(f"{number}={floor}" for number, floor in sorted(widest.items()))
 
 
+def _read_names(value: Any) -> str:
+    patterns = value.split(",") if isinstance(value, str) else value
+    if not isinstance(patterns, Sequence) or not patterns or not all(
+            isinstance(pattern, str) and pattern for pattern in patterns):
+        raise ValueError(f"expected 'lm_head.weight,*.router.*' or several such "
+                         f"patterns, but got {value!r}")
+    return ",".join(patterns)
+
+
+NAMES = Kind("PATTERN,...", _read_names)
+
+
 #: Words for links: to be measured, and not to be known.
 MEASURED, NO_LINKS = "measured", "none"
 

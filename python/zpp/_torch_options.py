@@ -4,7 +4,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zpp import _option_kinds as kinds
@@ -54,6 +54,12 @@ class TorchOptions(SharedOptions):
         "float32, until the last one of an update: a tier with the faster ones, or "
         "their number of devices. Only then they are sent to other groups.",
         more="torch.md#once-per-update", is_compilers=False)
+
+    exact: str | Sequence[str] | None = option(
+        kinds.NAMES, None,
+        "Parameters whose weights and gradients travel as they are, by their names: "
+        "patterns in which * stands for anything. Those of one dim do in any case.",
+        more="torch.md#what-is-not-rounded", default_text="none", is_compilers=False)
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"

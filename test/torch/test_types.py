@@ -9,33 +9,79 @@ import adapted
 from test_fsdp import HELD, HYBRID, check_losses
 from training import ZEROPP
 from zpp.torch._bucket import Bucket, compile_bucket
-from zpp.torch._layout import Layout
+from zpp.torch._layout import Layout, Segment
 from zpp.torch import Options
 
 DELTA = {**ZEROPP, "weights": "i4:delta"}
 ACROSS = ((0, 2), (1, 3))
 
 
-@pytest.mark.parametrize("segments", [
-    ((torch.bfloat16, 3), (torch.float32, 5), (torch.bfloat16, 2),
-     (torch.bfloat16, 1), (torch.float32, 0), (torch.float16, 7)),
-    ((torch.float32, 2), (torch.bfloat16, 8), (torch.float32, 4))])
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
 @pytest.mark.parametrize("slices", [1, 3])
-def test_packing(segments, slices):
-    layout = Layout(segments)
-    expected = [[torch.randn(count).to(dtype) for dtype, count in segments]
+@pytest.mark.parametrize("segments", [
+    [(BF16, 300, False), (F32, 5, True), (BF16, 128, False), (BF16, 1, False),
+     (F32, 0, False), (F16, 7, False), (torch.uint8, 3, True)],
+    [(F32, 2, True), (BF16, 8, True), (F32, 4, False)],
+    [(BF16, 2560, False), (BF16, 1280, False)],
+    [(BF16, 130, False), (BF16, 16000, False), (BF16, 40, True)],
+    [(BF16, 12800, False), (BF16, 128, True), (BF16, 129, False), (BF16, 127, True)],
+    [(F32, 12800 - 64, False), (F32, 64, True)], [(F16, 9, True)]])
+def test_packing(segments, slices, pieces):
+    """Each parameter that is quantized begins a block, and no other is in it."""
+    layout = Layout(tuple(Segment(*each) for each in segments), 128, pieces)
+    expected = [[torch.randn(count).to(dtype) for dtype, count, _ in segments]
                 for _ in range(slices)]
     content = torch.cat([part.view(torch.uint8) for parts in expected
                          for part in parts])
     assert content.numel() == slices * layout.bytes
-    packed = layout.pack(content)
+    exact = layout.pack_exact(content) if layout.exact_bytes else None
+    quantized = {(dtype, place): torch.stack([parts[place] for parts in expected])
+                 for place, (dtype, count, is_exact) in enumerate(segments)
+                 if count and not is_exact}
+    if layout.is_in_place:
+        result = content.clone()
+        layout.clear_exact(result)
+        ((dtype, count),) = layout.parts
+        packed = [result.view(dtype)]
+    else:
+        packed, result = layout.pack(content), torch.empty_like(content)
     for (dtype, count), part in zip(layout.parts, packed, strict=True):
         assert part.dtype == dtype and part.numel() == slices * count
-        assert torch.equal(part, torch.cat([
-            each for parts in expected for each in parts if each.dtype == dtype]))
-    result = torch.empty_like(content)
-    layout.unpack(packed, result)
+        assert count % (128 * pieces) == 0
+        blocks = part.view(slices, -1, 128)
+        for (of, _), values in quantized.items():
+            if of == dtype:
+                used = -(-values.size(1) // 128)
+                found = [first for first in range(blocks.size(1)) if torch.equal(
+                    blocks[:, first:first + used].reshape(slices, -1)[
+                        :, :values.size(1)], values)]
+                assert len(found) == 1
+                # What else is in the last block are zeros.
+                assert not blocks[:, found[0]:found[0] + used].reshape(slices, -1)[
+                    :, values.size(1):].any()
+    if not layout.is_in_place:
+        layout.unpack(packed, result)
+    if exact is not None:
+        layout.unpack_exact(exact, result)
     assert torch.equal(result, content)
+
+
+@pytest.mark.parametrize("most, turn", [(1 << 62, 0), (128, 0), (256, 7), (1, 3)])
+def test_samples_are_whole_blocks(most, turn):
+    segments = [(F32, 1000, False), (F32, 10, True), (F32, 100, False)]
+    layout = Layout(tuple(Segment(*each) for each in segments), 128)
+    content = torch.arange(3 * 1110, dtype=F32)
+    blocks = layout.sample(most, turn)
+    assert [each.place for each in blocks] == [0, 2]
+    for each, values in zip(blocks, layout.read(content, blocks), strict=True):
+        elements = segments[each.place][1]
+        first = int(values[0, 0]) - (0, 1010)[each.place > 0]
+        assert values.shape == (3, min(elements, max(most, 128))) and first % 128 == 0
+        assert 0 <= first <= elements - values.size(1)
+        assert torch.equal(values[1] - values[0], torch.full_like(values[0], 1110))
 
 
 def test_one_function_for_several_types():

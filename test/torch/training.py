@@ -587,6 +587,37 @@ def error_of_own_collectives() -> str:
     return "none"
 
 
+def train_with_own_gathers(options) -> dict:
+    """Losses of HSDP with gathers and scatters of the user's within nodes, their calls,
+    and the report."""
+    model = make_model(None, rows=((0, 1), (2, 3)))
+    calls = []
+
+    def gather(*args):
+        calls.append("all_gather")
+        return _pytorch.all_gather(*args)
+
+    def scatter(*args):
+        calls.append("reduce_scatter")
+        return _pytorch.reduce_scatter(*args)
+
+    for _, module in _pytorch.modules_of(model):
+        module.set_custom_all_gather(_calls.AllGather(gather))
+        module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
+    compress(model, **options)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(3):
+        loss = loss_of(model, make_batch())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}
+
+
 def train_with_separate_scatters() -> tuple[list[float], bool] | None:
     """Losses, and whether hops of scatters have groups of their own. None where
     PyTorch does not separate them."""

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The collectives that FSDP2 calls in place of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.distributed.fsdp import FSDPModule
 
+from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _pytorch
 from zpp.torch._accumulate import Passes
@@ -25,12 +26,15 @@ class Communication:
       module: the one of fully_shard that the group belongs to.
       steps: those of all modules of the same call of `compress`, which share `passes`
         and `order`, too.
+      guard: that of the call.
+      names: of the parameters.
     """
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: Steps,
-                 passes: Passes, order: Order[Gathers]):
-        self._shared = Shared(name, parameters, mesh, variants, steps)
+                 passes: Passes, order: Order[Gathers], guard: Guard | None,
+                 names: Mapping[Any, str]):
+        self._shared = Shared(name, parameters, mesh, variants, steps, guard, names)
         self.gathers = Gathers(self._shared, order)
         self.reductions = Reductions(self._shared, module, passes)
 
@@ -55,10 +59,15 @@ class Communication:
     def facts(self) -> list:
         """Returns what the ranks of its groups must agree on, as JSON has it."""
         slices = _pytorch.slices_of(self._shared.parameters)
-        types = slices.layout.segments if slices.layout else ()
         return [*([str(part) for part in slice_] if slice_ else None
                   for slice_ in (slices.gathered, slices.reduced)),
-                [[str(dtype), count] for dtype, count in types]]
+                [[str(_pytorch.type_of(each)), _pytorch.elements_of(each)]
+                 for each in self._shared.parameters.fsdp_params]]
+
+    def errors(self) -> dict[str, float]:
+        """The latest relative rounding errors, by what they are of."""
+        return {f"error/{role}/{self._shared.exact.names[parameter]}": error for
+                (role, parameter), error in self._shared.gauge.errors.items()}
 
     def forget(self) -> None:
         """The next gather crosses nodes, whatever is held; with whole weights.

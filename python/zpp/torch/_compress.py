@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from zpp._cache import cache_folder
+from zpp._guard import Guard
 from zpp._links import MEASURED
 from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
@@ -22,6 +23,7 @@ from zpp.torch._accumulate import Passes
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
 from zpp.torch._communication import Communication
+from zpp.torch._exact import check_patterns
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
@@ -39,8 +41,8 @@ _originals: "weakref.WeakKeyDictionary[Any, _pytorch.Collectives]" = (
 
 def compress(model: nn.Module, options: Options | None = None, /, *,
              schedule: Mapping[int, Mapping[str, Any]] | None = None,
-             steps_done: int = 0, micro_batches: int = 1, **changes: Any
-             ) -> nn.Module:
+             steps_done: int = 0, micro_batches: int = 1,
+             guard: Guard | float | None = None, **changes: Any) -> nn.Module:
     """Replaces the collectives of fully_shard (FSDP2) by those of ZeRO++.
 
         for block in model.blocks:
@@ -66,6 +68,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       micro_batches: with accumulate, backward passes of an update, for trainers
         that call neither set_requires_gradient_sync nor set_is_last_backward of
         fully_shard. The next pass is the first of an update.
+      guard: a bound on relative rounding errors of parameters, as a `zpp.Guard` or a
+        number: the module of one above it sends weights, or gradients, in the next
+        wider format from then on. In any case a warning names those of which half is
+        lost.
       **changes: fields of `zpp.torch.Options` that replace those in `options`.
         mesh: the tiers of all ranks, or a `DeviceMesh` of them, whose process
         groups are then used; None means the mesh of fully_shard if it has
@@ -94,6 +100,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     """
     _pytorch.check_version()
     _check_arguments(options, schedule, steps_done, micro_batches)
+    guarded = Guard.of(guard)
     modules = dict(_pytorch.modules_of(model))
     groups = _groups_of(modules)
     options = _with_mesh(options or Options(), changes,
@@ -117,19 +124,25 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_rest(model)
     for name, _, parameters in groups:
         _check_groups(name, parameters, parse_mesh(options.mesh))
-        _check_own(name, parameters)
+        if not _keeps_own(parameters, parse_mesh(options.mesh)):
+            _check_own(name, parameters)
 
+    names = _pytorch.names_of(model, [parameters for _, _, parameters in groups])
+    for _, variant in variants:
+        check_patterns(variant, [name for of_group in names.values()
+                                 for name in of_group.values()])
     passes = Passes(micro_batches)
     order: Order[Gathers] = Order()
     steps = Steps(steps_done)
     communications = [
         Communication(name, module, parameters, options.mesh, variants, steps,
-                      passes, order)
+                      passes, order, guarded, names[parameters])
         for name, module, parameters in groups]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
-        "steps_done": steps_done, "micro_batches": micro_batches, **tool_versions(),
+        "steps_done": steps_done, "micro_batches": micro_batches, "guard": repr(guarded),
+        **tool_versions(),
         "runtime library": library_version(), "PyTorch": torch.__version__,
         "slices of modules": [[each.name, each.facts()]
                               for each in communications]})
@@ -161,8 +174,10 @@ def _attach(modules: Mapping[str, FSDPModule],
             continue
         _originals[parameters] = (
             original or _pytorch.own_collectives(parameters))
-        _pytorch.set_collectives(parameters, communication.collectives(),
-                                 communication.reductions.all_reduce)
+        _pytorch.set_collectives(
+            parameters, _originals[parameters]
+            if _keeps_own(parameters, parse_mesh(communication.mesh))
+            else communication.collectives(), communication.reductions.all_reduce)
         communication.gathers.follow_loads()
         _attached[module].append(communication)
 
@@ -392,7 +407,20 @@ def _check_own(name: str, parameters: Any) -> None:
             f"leave out set_custom_all_gather, set_custom_reduce_scatter, "
             f"set_symm_mem_for_comm and "
             f"set_allocate_memory_from_process_group_for_comm for this module, "
-            f"or compress the others alone")
+            f"compress the others alone, or shard this one within nodes and replicate "
+            f"it between them (HSDP), where its collectives stay as they are, and zpp "
+            f"reduces between the nodes")
+
+
+def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
+    """Whether a group's collectives are its user's, and stay within the fastest tier,
+    where they are to be left alone: only replicas are on other nodes."""
+    collectives = _originals.get(parameters) or _pytorch.own_collectives(parameters)
+    shards = _pytorch.shard_group(parameters)
+    return (not _pytorch.are_default(collectives) and shards is not None
+            and _pytorch.replica_group(parameters) is not None
+            and [*_mesh.find_tiers(tiers, dist.get_process_group_ranks(shards))]
+            == [*tiers][-1:])
 
 
 def _check_options(options: Options) -> None:

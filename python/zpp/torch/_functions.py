@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 
 from zpp.torch._calls import Work
+from zpp.torch._guard import Exchange, Gauge
 from zpp.torch._layout import Layout
 from zpp.torch._plans import Plan
 from zpp.torch._runtime import Runner, get_runner, run_as_op
-
 
 class Function:
     """A compiled plan of a module. It has at hand what does not change from step to
@@ -21,11 +21,13 @@ class Function:
     Args:
       name: of the module.
       is_separate: as `get_runner` has it.
+      gauge: that of the module's group of parameters.
     """
 
     def __init__(self, name: str, plan: Plan, device: torch.device,
-                 is_separate: bool):
+                 is_separate: bool, gauge: Gauge):
         assert plan.compiled
+        self._gauge = gauge
         self._plan = plan
         self._compiled = plan.compiled
         self._device = device
@@ -40,31 +42,49 @@ class Function:
                           self._plan.kind, self._is_separate)
 
     def __call__(self, sources: list[torch.Tensor], result: torch.Tensor,
-                 async_op: bool = False, factor: float | None = None
-                 ) -> dist.Work | None:
+                 exchange: Exchange, async_op: bool = False,
+                 factor: float | None = None) -> dist.Work | None:
         """Args:
+          exchange: moves what is not quantized.
           factor: the number by which the result is multiplied.
         """
-        # FSDP2 gathers and reduces in place, but a function's buffers must not
-        # overlap, but for what is held.
-        if self._plan.layout is None and _share_memory(sources[0], result):
-            sources = [sources[0].clone(), *sources[1:]]
+        def run():
+            self._run(sources, result, exchange)
+            if factor is not None:
+                result.mul_(factor)
+
         if not async_op:
-            self._run(sources, result, factor)
+            run()
             return None
-        return run_apart(
-            lambda: self._run(sources, result, factor),
-            self.runner.stream if result.is_cuda else None, *sources, result)
+        return run_apart(run, self.runner.stream if result.is_cuda else None, *sources,
+                         result)
 
     def _run(self, sources: list[torch.Tensor], result: torch.Tensor,
-             factor: float | None) -> None:
+             exchange: Exchange) -> None:
         layout = self._plan.layout
-        if layout is not None:
-            self._run_parts(sources, result, layout)
-        else:
+        assert layout
+        slices = result.nbytes // layout.bytes
+        end = self._gauge.begin(self._plan.kind, layout, sources[0], slices, exchange)
+        exact = layout.pack_exact(sources[0]) if layout.exact_bytes else None
+        if layout.is_in_place:
+            # FSDP2 gathers and reduces in place, but a function's buffers must not
+            # overlap, but for what is held.
+            first, *held = sources
+            if self._plan.kind == "all_gather" or _share_memory(first, result):
+                first = first.clone()
+            sources = [first, *held]
+            if exact is not None:
+                for source in sources:
+                    layout.clear_exact(source)
             self._call(sources, [result])
-        if factor is not None:
-            result.mul_(factor)
+        else:
+            self._run_parts(sources, result, layout)
+        if exact is not None:
+            arrived = exact.new_empty(layout.exact_bytes // exact.itemsize * slices)
+            exchange(arrived, exact)
+            layout.unpack_exact(arrived, result)
+        if end is not None:
+            end(result, self._plan.group.rank())
 
     def _run_parts(self, sources: list[torch.Tensor], result: torch.Tensor,
                    layout: Layout) -> None:
@@ -72,7 +92,7 @@ class Function:
         packed = [layout.pack(source) for source in sources]
         # A difference is added to what is held.
         parts = (packed[-1] if sources[-1] is result else
-                 [result.new_empty(count * (result.numel() // layout.bytes),
+                 [result.new_empty(count * (result.nbytes // layout.bytes),
                                    dtype=dtype)
                   for dtype, count in layout.parts])
         self._call([part for of_type in zip(*packed) for part in of_type], parts)

@@ -16,7 +16,6 @@ from zpp.torch import _mesh, _pytorch
 from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
 from zpp.torch._bucket import sends_differences
 from zpp.torch._functions import run_apart
-from zpp.torch._layout import Layout
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain
 from zpp.torch._runtime import follow_timeout
 from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
@@ -62,6 +61,7 @@ class Gathers:
         #: The hop that was run ahead of its gather.
         self._ahead: Plan | None = None
         self._hooks: list[Any] = []
+        shared.on_change += [self._known.clear, self._secondary.forget]
 
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the gathers that the next steps will have,
@@ -79,13 +79,16 @@ class Gathers:
                 makers.append(functools.partial(
                     make_plan, "all_gather", dtype, elements, False, self._mesh,
                     group, _whole(options), reason_of("all_gather", options),
-                    layout=slices.layout))
+                    self._shared.layout_of_gather(options, dtype, elements)))
         return makers
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool) -> Any:
         self._shared.check_capture(source)
+        self._shared.follow()
         options = self._gather_options()
+        if options.weights != "none":
+            self._shared.look()
         way = self._gather_way(options, group, source.dtype, source.numel(),
                                type(source))
         hops, plan = way.hops, way.plan
@@ -99,7 +102,9 @@ class Gathers:
         self._shared.calls[plan] += 1
         if not plan.compiled:
             return _pytorch.all_gather(result, source, group, async_op)
-        return self._shared.function(plan)([source], result, async_op)
+        return self._shared.function(plan)(
+            [source], result, functools.partial(_pytorch.all_gather, group=group),
+            async_op)
 
     @once
     def _gather_way(self, options: Options, group: dist.ProcessGroup,
@@ -116,7 +121,7 @@ class Gathers:
             return _Way(hops=hops)
         return _Way(plan=make_plan(
             "all_gather", dtype, elements, False, self._mesh, group, _whole(options),
-            reason, layout=self._layout(dtype, elements)))
+            reason, self._shared.layout_of_gather(options, dtype, elements)))
 
     def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
         """The hops of a gather over all ranks of the weights, if what the secondary
@@ -182,15 +187,16 @@ class Gathers:
             base = secondary.get_base(hops.outer, step, source)
         outer = self._outer_plan(options, source.dtype, source.numel(), hops,
                                  base is not None)
+        exchange = functools.partial(_pytorch.all_gather, group=hops.outer)
         if base is not None and outer.compiled:
             own = base.narrow(0, source.numel() * hops.outer.rank(),
                               source.numel())
-            self._shared.function(outer)([source, own, base], base)
+            self._shared.function(outer)([source, own, base], base, exchange)
         else:
             held = secondary.get_buffer(source.numel() * hops.outer.size(),
                                         source)
             if outer.compiled:
-                self._shared.function(outer)([source], held)
+                self._shared.function(outer)([source], held, exchange)
             else:
                 _pytorch.all_gather(held, source, hops.outer)
         secondary.keep(state, step, source, hops.outer)
@@ -248,15 +254,9 @@ class Gathers:
         if sends_differences(options) and not is_difference:
             reason = "there is nothing that differences could be added to"
         return make_plan("all_gather", dtype, elements, False, self._mesh,
-                         hops.outer, options, reason, is_difference,
-                         layout=self._layout(dtype, elements))
-
-    def _layout(self, dtype: torch.dtype, elements: int) -> Layout | None:
-        """The order of a slice that is gathered as bytes, if it is known."""
-        if dtype != torch.uint8:
-            return None
-        layout = _pytorch.slices_of(self._parameters).layout
-        return layout if layout and layout.bytes == elements else None
+                         hops.outer, options, reason,
+                         self._shared.layout_of_gather(options, dtype, elements),
+                         is_difference)
 
     def forget(self) -> None:
         """Has the next gather cross nodes, whatever is held, with whole weights."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from zpp._measures import relative
 from zpp.torch import _runtime
-from zpp.torch._compress import report
+from zpp.torch._compress import communications_of, report
 
 #: Kinds of collectives, and what moves in them.
 _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
@@ -88,7 +88,9 @@ def metrics(model: nn.Module) -> dict[str, float]:
     report(model)  # An error where there is none.
     meter = _meters.setdefault(model, _Meter())
     meter.arm(model)
-    return dict(meter.latest)
+    return meter.latest | {
+        name: error for _, _, communication in communications_of(model)
+        for name, error in communication.errors().items()}
 
 
 def _bytes_of(model: nn.Module) -> dict[str, int]:

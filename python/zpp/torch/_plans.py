@@ -18,10 +18,8 @@ from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch import _mesh
 from zpp.torch._bucket import (Bucket, Compiled, compile_bucket, format_of,
                                sent_as_it_is)
-from zpp.torch._layout import Layout
+from zpp.torch._layout import TYPES, Layout
 
-#: The compiler's names of the types that it knows.
-_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 _DEFAULT_BLOCK = int(describe(Tuning)["block"].default)
 
 
@@ -43,7 +41,7 @@ class Plan:
     #: None where PyTorch does it, for a reason.
     compiled: Compiled | None
     reason: str
-    #: The order of a slice with several types.
+    #: The parameters in a slice, if they are known.
     layout: Layout | None = None
     #: Those that are run one after the other in its place.
     hops: tuple["Plan", ...] = ()
@@ -53,7 +51,7 @@ class Plan:
         return {
             "module": name, "kind": self.kind, "type": self.type,
             "elements": (self.elements if self.layout is None else
-                         sum(count for _, count in self.layout.parts)),
+                         sum(each.elements for each in self.layout.segments)),
             **self._outcome(), "calls": calls, "before": dict(self.before),
             "hops": [hop._outcome() for hop in self.hops]}
 
@@ -62,57 +60,79 @@ class Plan:
                 "rewritten": not self.reason, "reason": self.reason}
 
 
+#: Why nothing of a slice is quantized.
+_UNKNOWN = ("its parameters are gathered in a format of their own, of which zpp does not "
+            "know the order")
+_EXACT = ("all of its parameters travel as they are: those of one dim, those of which a "
+          "rank has less than a block, those of other types than float32, bfloat16 and "
+          "float16, and those that are bits or among exact")
+_PADDED = "its parameters are so small that their blocks would not shrink"
+
+
 @functools.cache
 def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
               mesh: str, group: dist.ProcessGroup, options: Options,
-              reason: str, is_difference: bool = False,
-              along: tuple[str, ...] = (), layout: Layout | None = None) -> Plan:
+              reason: str, layout: Layout | None, is_difference: bool = False,
+              along: tuple[str, ...] = ()) -> Plan:
     """Args:
       elements: of one rank's slice; of an all_reduce all.
       mesh: the tiers of all ranks.
       reason: why it is left to PyTorch, if this is known already.
+      layout: the parameters in the slice; None if that is not known.
       is_difference: of a gather, whether it sends differences to what is held.
       along: of a scatter, the tiers of the hop, as `Bucket` has it.
-      layout: of a gather of bytes, what they are, if it is known.
     """
-    if layout is not None and not {each for each, _ in layout.parts} <= set(_TYPES):
-        layout = None
     tiers = _mesh.find_tiers(parse_mesh(mesh),
                              dist.get_process_group_ranks(group))
-    parts = tuple((_TYPES[each], count) for each, count in layout.parts
-                  ) if layout else ()
-    name = ("+".join(each for each, _ in parts) or _TYPES.get(dtype)
-            or str(dtype).removeprefix("torch."))
+    name = "+".join(map(_name_of, layout and layout.types or (dtype,)))
     if not elements or not tiers:
         return Plan(kind, name, elements, group, {}, {}, {}, None,
                     reason or "nothing is sent")
     before = _volume(kind, dtype, elements, tiers, along)
-    compiled = None
-    if dtype not in _TYPES and not parts:
-        reason = reason or (
-            "fully_shard gathers it as bytes: some of its parameters have other "
-            "types than float32, bfloat16 and float16, or are gathered in a format "
-            "of their own; shard them as modules of their own"
-            if dtype == torch.uint8 else
-            f"expected elements of float32, bfloat16 or float16, but got {name}")
-    elif not reason:
-        (first, count), *also = parts or [(name, elements)]
+    reason = reason or _reason_of(dtype, layout)
+    compiled, sent = None, before
+    if not reason:
+        assert layout
+        (first, count), *also = ((TYPES[each], count) for each, count in layout.parts)
         bucket = Bucket(kind, first, count, tuple(tiers.items()), is_mean, along,
                         also=tuple(also))
         if is_difference:
             bucket = dataclasses.replace(
-                bucket, difference=format_of(options.weights),
-                block=options.tuning.block or _DEFAULT_BLOCK)
+                bucket, difference=format_of(options.weights), block=layout.block)
         formats = _mesh.gradient_formats(options.gradients, parse_mesh(mesh),
                                          tiers)
         compiled = compile_bucket(
             bucket, bucket.options(options.replace(gradients=formats)))
         reason = compiled.reason
-    if compiled is None or reason:
+        exact = _volume(kind, dtype, layout.exact_bytes // dtype.itemsize, tiers, along)
+        sent = {tier: compiled.sent.get(tier, 0) + exact[tier] for tier in tiers}
+        slowest = next(iter(tiers))
+        if not reason and (compiled.sent[slowest] < sent_as_it_is(bucket)[slowest]
+                           and sent[slowest] >= before[slowest]):
+            reason = _PADDED
+    if reason:
         return Plan(kind, name, elements, group, tiers, before, before, None,
                     reason, layout)
-    return Plan(kind, name, elements, group, tiers, before, compiled.sent,
-                compiled, "", layout)
+    return Plan(kind, name, elements, group, tiers, before, sent, compiled, "", layout)
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return TYPES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def _reason_of(dtype: torch.dtype, layout: Layout | None) -> str:
+    """Why nothing of a slice is quantized, or an empty string."""
+    if dtype not in TYPES and dtype != torch.uint8:
+        return (f"expected elements of float32, bfloat16 or float16, but got "
+                f"{_name_of(dtype)}")
+    if layout is None:
+        return _UNKNOWN
+    return "" if layout.parts else _EXACT
+
+
+def block_of(options: Options) -> int:
+    """The elements that share a scale."""
+    return options.tuning.block or _DEFAULT_BLOCK
 
 
 def _volume(kind: str, dtype: torch.dtype, elements: int,
@@ -120,8 +140,8 @@ def _volume(kind: str, dtype: torch.dtype, elements: int,
             ) -> dict[str, int]:
     """Bytes that a rank sends over each tier if PyTorch does it. They do not
     depend on what the elements are."""
-    if not tiers:
-        return {}
+    if not tiers or not elements:
+        return dict.fromkeys(tiers, 0)
     as_f32 = sent_as_it_is(Bucket(kind, "f32", elements, tuple(tiers.items()),
                                   along=along))
     return {tier: bytes_ * dtype.itemsize // 4
@@ -179,7 +199,7 @@ def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
     # Less is sent where a hop waits.
     is_rewritten = outer not in hops or any(hop.compiled for hop in hops)
     return _by_hops(
-        dataclasses.replace(outer, type=_TYPES.get(dtype) or str(dtype)),
+        dataclasses.replace(outer, type=_name_of(dtype)),
         outer.group, outer.tiers,
         before if is_reduced else dict.fromkeys(before, 0), hops,
         "" if is_rewritten else outer.reason)

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,8 +17,7 @@ from torch import nn
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-from zpp.torch._layout import Layout
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
 #: The oldest and the newest version that the tests have run with.
 TESTED = (2, 9), (2, 15)
@@ -166,8 +166,6 @@ class Slices:
     #: The gather: the elements of one rank, and their type; None if tensor
     #: subclasses decide it.
     gathered: tuple[int, torch.dtype] | None
-    #: Its order if it has several types.
-    layout: Layout | None
     #: The reduction, likewise; None if nothing is trained.
     reduced: tuple[int, torch.dtype] | None
     #: Whether the reduction takes the mean, rather than a sum.
@@ -180,23 +178,15 @@ def slices_of(parameters: Any) -> Slices:
     gathered, reduced = [], []
     is_known = True
     for each in parameters.fsdp_params:
-        weight = each.sharded_param
-        policy = each.mp_policy
-        dtype = weight.dtype
-        if policy.param_dtype and dtype.is_floating_point:
-            dtype = policy.param_dtype
-        count = each._sharded_param_data.numel()
-        is_known &= not hasattr(each._sharded_local_tensor,
-                                "fsdp_pre_all_gather")
+        dtype, count = type_of(each), elements_of(each)
+        is_known &= is_sent_as_it_is(each)
         gathered.append((count, dtype))
-        if weight.requires_grad:
-            reduced.append((count, policy.reduce_dtype or dtype))
+        if each.sharded_param.requires_grad:
+            reduced.append((count, each.mp_policy.reduce_dtype or dtype))
     types = {dtype for _, dtype in reduced}
     reduced_type = types.pop() if len(types) == 1 else None
     return Slices(
         _join(gathered) if is_known else None,
-        Layout(tuple((dtype, count) for count, dtype in gathered))
-        if is_known and len({dtype for _, dtype in gathered}) > 1 else None,
         (sum(count for count, _ in reduced), reduced_type) if reduced_type
         else None,
         reduced_type in (torch.float32, torch.bfloat16) and
@@ -210,6 +200,75 @@ def _join(parts: list[tuple[int, torch.dtype]]) -> tuple[int, torch.dtype]:
     if len(types) == 1:
         return sum(count for count, _ in parts), types.pop()
     return sum(count * dtype.itemsize for count, dtype in parts), torch.uint8
+
+
+def type_of(parameter: Any) -> torch.dtype:
+    """The type in which a parameter is gathered."""
+    dtype = parameter.sharded_param.dtype
+    return (parameter.mp_policy.param_dtype or dtype if dtype.is_floating_point
+            else dtype)
+
+
+def elements_of(parameter: Any) -> int:
+    """The elements of a parameter in a slice. They are as many on all ranks."""
+    return parameter._sharded_param_data.numel()
+
+
+def shard_of(parameter: Any) -> torch.Tensor:
+    """A parameter's elements on this rank."""
+    return parameter._sharded_param_data
+
+
+def names_of(model: nn.Module, groups: Iterable[Any]) -> dict[Any, dict[Any, str]]:
+    """The names that the parameters of groups have in a state dict of `model`."""
+    modules = {module: name for name, module in model.named_modules()}
+    return {parameters: {each: _WRAPPERS.sub("", ".".join(filter(None, (
+        modules.get(each._module_info.module), each._module_info.param_name))))
+        for each in parameters.fsdp_params} for parameters in groups}
+
+
+#: Names that wrappers add: of checkpointed and compiled modules.
+_WRAPPERS = re.compile(r"\b(_checkpoint_wrapped_module|_orig_mod)\.")
+
+
+def is_sent_as_it_is(parameter: Any) -> bool:
+    """Whether what is gathered of a parameter are the elements of its shard."""
+    return not hasattr(parameter._sharded_local_tensor, "fsdp_pre_all_gather")
+
+
+def dims_of(parameter: Any) -> int:
+    """The dims of a parameter that have several elements."""
+    return sum(size > 1 for size in parameter._orig_size)
+
+
+def trained_parameters(parameters: Any) -> tuple[Any, ...]:
+    return tuple(each for each in parameters.fsdp_params
+                 if each.sharded_param.requires_grad)
+
+
+#: The parameters whose gradients a thread reduces.
+_reducing = threading.local()
+
+
+def reduced_parameters() -> tuple[Any, ...]:
+    """Those whose gradients are reduced by the collective that is called, in the order
+    of its slices: FSDP2 leaves out those without a gradient."""
+    return getattr(_reducing, "parameters", ())
+
+
+def _follow(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reduce)
+    def call(parameters: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        _reducing.parameters = tuple(parameters)
+        try:
+            return reduce(parameters, *args, **kwargs)
+        finally:
+            _reducing.parameters = ()
+    return call
+
+
+# FSDP2 tells nobody else.
+_fsdp_param_group.foreach_reduce = _follow(_fsdp_param_group.foreach_reduce)
 
 
 def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:

@@ -53,24 +53,25 @@ class Reductions:
         scatters = _pytorch.scatter_group(self._parameters)
         wanted = [("reduce_scatter", scatters),
                   ("all_reduce", _pytorch.replica_group(self._parameters))]
+        trained = _pytorch.trained_parameters(self._parameters)
         makers: list[Callable[[], Plan]] = [
             functools.partial(
-                make_plan, kind, dtype, elements, slices.is_mean, self._mesh, group,
-                options, reason_of(kind, options))
+                self._reduction, options, kind, dtype, elements, group, trained,
+                slices.is_mean, "")
             for kind, group in wanted if group
             for _, options in self._shared.variants]
         for _, options in self._shared.variants if scatters else ():
             if hops := self._sum_hops(options, scatters):
                 makers += [
                     functools.partial(self._sum_plan, options, scatters, elements,
-                                      dtype, is_inner)
+                                      dtype, trained, is_inner)
                     for is_inner in (True, False)
                     if hops.inner.size() > 1 or not is_inner]
         return makers
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
-        self._shared.check_capture(source)
+        self._follow(source)
         accumulation = self._accumulation
         self._reduced = self._reduction_options()
         if (accumulation.is_partial or accumulation.is_pending) and (
@@ -81,12 +82,19 @@ class Reductions:
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
             return _pytorch.reduce_scatter(result, source, group, op, async_op)
-        return self._shared.function(plan)([source], result, async_op, factor)
+        return self._shared.function(plan)(
+            [source], result,
+            functools.partial(_pytorch.reduce_scatter, group=group,
+                              op=_without_factor(op, factor)), async_op, factor)
+
+    def _follow(self, tensor: torch.Tensor) -> None:
+        self._shared.check_capture(tensor)
+        self._shared.follow()
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
         """In place, over the replicas of HSDP."""
-        self._shared.check_capture(tensor)
+        self._follow(tensor)
         accumulation = self._accumulation
         # It is of the same step as the scatter, if there was one.
         options, self._reduced = self._reduced or self._reduction_options(), None
@@ -105,7 +113,11 @@ class Reductions:
         if not plan.compiled:
             dist.all_reduce(tensor, op=op, group=group)
             return
-        self._shared.function(plan)([tensor], tensor, factor=factor)
+        def exchange(result: torch.Tensor, source: torch.Tensor) -> None:
+            result.copy_(source)
+            dist.all_reduce(result, op=_without_factor(op, factor), group=group)
+
+        self._shared.function(plan)([tensor], tensor, exchange, factor=factor)
 
     def _plan_reduction(self, kind: str, result: torch.Tensor,
                         group: dist.ProcessGroup, op: Any, options: Options
@@ -118,19 +130,24 @@ class Reductions:
         other = ("" if is_mean or is_sum else
                  f"it is no sum and no mean, but {op}")
         plan = self._reduction(options, kind, result.dtype, result.numel(), group,
-                               is_mean, other)
+                               _pytorch.reduced_parameters(), is_mean, other)
         self._shared.calls[plan] += 1
         return plan, factor
 
     @once
     def _reduction(self, options: Options, kind: str, dtype: torch.dtype,
-                   elements: int, group: dist.ProcessGroup, is_mean: bool,
-                   other: str) -> Plan:
+                   elements: int, group: dist.ProcessGroup, reduced: tuple,
+                   is_mean: bool, other: str) -> Plan:
         """Args:
+          reduced: the parameters whose gradients they are.
           other: what the reduction is, if zpp does not know it.
         """
-        return make_plan(kind, dtype, elements, is_mean, self._mesh, group, options,
-                         reason_of(kind, options) or other)
+        # An all-reduce cuts its slice into one for each rank.
+        pieces = group.size() if kind == "all_reduce" else 1
+        return make_plan(
+            kind, dtype, elements, is_mean, self._mesh, group, options,
+            reason_of(kind, options) or other,
+            self._shared.layout_of(options, dtype, elements, reduced, pieces))
 
     def _accumulates(self) -> bool:
         """Whether gradients wait for the last micro-batch, at this step."""
@@ -187,7 +204,8 @@ class Reductions:
 
     @once
     def _sum_plan(self, options: Options, group: dist.ProcessGroup,
-                  elements: int, dtype: torch.dtype, is_inner: bool) -> Plan:
+                  elements: int, dtype: torch.dtype, reduced: tuple,
+                  is_inner: bool) -> Plan:
         """The inner hop, or the outer one of sums in float32."""
         tiers = parse_mesh(self._mesh)
         inner = _mesh.inner_tiers(options.accumulate, tiers)
@@ -195,10 +213,11 @@ class Reductions:
             name for name in _mesh.find_tiers(
                 tiers, dist.get_process_group_ranks(group))
             if (name in inner) is is_inner)
+        dtype = dtype if is_inner else torch.float32
         return make_plan(
-            "reduce_scatter", dtype if is_inner else torch.float32, elements,
-            False, self._mesh, group, options,
-            reason_of("reduce_scatter", options), along=along)
+            "reduce_scatter", dtype, elements, False, self._mesh, group, options,
+            reason_of("reduce_scatter", options),
+            self._shared.layout_of(options, dtype, elements, reduced), along=along)
 
     def _scatter_sum(self, result: torch.Tensor, source: torch.Tensor,
                      group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
@@ -206,22 +225,25 @@ class Reductions:
         follow_timeout(group, source.device)
         accumulation, options = self._accumulation, self._reduced
         assert options
+        of = options, group, result.numel(), source.dtype, _pytorch.reduced_parameters()
         run = []
         if hops.inner.size() == 1:
             accumulation.add(source)
         else:
-            inner = self._sum_plan(options, group, result.numel(), source.dtype,
-                                   True)
+            inner = self._sum_plan(*of, True)
             part = source.new_empty(result.numel() * hops.outer.size())
+
+            def exchange(result: torch.Tensor, source: torch.Tensor) -> None:
+                _pytorch.reduce_scatters(result.chunk(hops.outer.size()),
+                                         source.chunk(hops.outer.size()), hops.inner)
+
             if inner.compiled:
-                self._shared.function(inner)([source], part)
+                self._shared.function(inner)([source], part, exchange)
             else:
-                _pytorch.reduce_scatters(
-                    part.split(result.numel()),
-                    source.split(hops.inner.size() * result.numel()), hops.inner)
+                exchange(part, source)
             accumulation.add(part)
             run.append(inner)
-        outer = self._sum_plan(options, group, result.numel(), source.dtype, False)
+        outer = self._sum_plan(*of, False)
         if not accumulation.is_partial:
             run.append(outer)
         self._shared.calls[plan_sum(outer, source.dtype, tuple(run),
@@ -232,10 +254,12 @@ class Reductions:
         total = accumulation.take()
         sums = (result if result.dtype == torch.float32 else
                 total.new_empty(result.numel()))
+        send = functools.partial(_pytorch.reduce_scatter, group=hops.outer,
+                                 op=dist.ReduceOp.SUM)
         if outer.compiled:
-            self._shared.function(outer)([total], sums)
+            self._shared.function(outer)([total], sums, send)
         else:
-            _pytorch.reduce_scatter(sums, total, hops.outer, dist.ReduceOp.SUM)
+            send(sums, total)
         if op == dist.ReduceOp.AVG:
             sums /= group.size()
         elif (factor := _pytorch.factor_of(op)) is not None:
@@ -267,3 +291,8 @@ class Reductions:
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
         """In the place of FSDP2's."""
         self._accumulation.post_backward(original, *args)
+
+
+def _without_factor(op: Any, factor: float | None) -> Any:
+    """The operation of a reduction whose result is multiplied by the factor later."""
+    return op if factor is None else dist.ReduceOp.SUM

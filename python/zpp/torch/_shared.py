@@ -4,16 +4,22 @@
 the step, and the plans of its collectives with their calls."""
 
 import functools
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
+from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
+from zpp._warn import warn
 from zpp.torch import _pytorch
+from zpp.torch._exact import Exact
 from zpp.torch._functions import Function
-from zpp.torch._plans import Plan
+from zpp.torch._guard import Gauge, Lost
+from zpp.torch._layout import TYPES, Layout, Segment
+from zpp.torch._plans import Plan, block_of
 
 _LEFT_ALONE = {
     "all_gather": "gathers of weights are to stay as they are",
@@ -74,11 +80,18 @@ class Shared:
       parameters: what fully_shard knows of the group.
       variants: options by the step from which on they hold, the latest first.
       steps: those of all modules of the same call of `compress`.
+      guard: that of the call.
+      names: of the parameters.
     """
 
     def __init__(self, name: str, parameters: Any, mesh: str,
-                 variants: list[tuple[int, Options]], steps: Steps):
+                 variants: list[tuple[int, Options]], steps: Steps,
+                 guard: Guard | None, names: Mapping[Any, str]):
         self.name = name
+        self.exact = Exact(parameters, names)
+        self.gauge = Gauge(parameters, guard)
+        self._has_warned: set[tuple[str, Any]] = set()
+        self._former: list[tuple[int, Options]] = []
         self.mesh = mesh
         self.parameters = parameters
         self.variants = variants
@@ -88,6 +101,10 @@ class Shared:
         self.steps_of_all = steps
         self.calls: Counter[Plan] = Counter()
         self._functions: dict[Plan, Function] = {}
+        #: The results of methods, see `once`.
+        self._known: dict[tuple, Any] = {}
+        #: Called where parameters travel otherwise from now on.
+        self.on_change: list[Callable[[], None]] = [self._known.clear]
 
     def options_at(self, step: int) -> Options:
         for first, options in self.variants:
@@ -103,6 +120,92 @@ class Shared:
         self.has_gradients = True
         return options
 
+    def layout_of_gather(self, options: Options, dtype: torch.dtype, elements: int
+                         ) -> Layout | None:
+        """The layout of a slice of all weights; None if it is not known."""
+        gathered = tuple(self.parameters.fsdp_params)
+        if not all(map(_pytorch.is_sent_as_it_is, gathered)):
+            return None
+        return self.layout_of(options, dtype, elements, gathered)
+
+    @once
+    def layout_of(self, options: Options, dtype: torch.dtype, elements: int,
+                  contents: tuple, pieces: int = 1) -> Layout | None:
+        """The layout of a slice; None if it is not known.
+
+        Args:
+          dtype: of all elements; uint8 if parameters have types of their own.
+          contents: its parameters, in their order.
+          pieces: as `Layout` has it.
+        """
+        block = block_of(options)
+        layout = Layout(tuple(
+            Segment(of, _pytorch.elements_of(each),
+                    of not in TYPES or self.exact.is_exact(each, options, block))
+            for each in contents
+            for of in (_pytorch.type_of(each) if dtype == torch.uint8 else dtype,)),
+            block, pieces)
+        return layout if layout.bytes == elements * dtype.itemsize else None
+
+    def look(self) -> None:
+        """Called before each gather whose weights may be rounded: finds those that must
+        not be."""
+        self._change(self.exact.look(_pytorch.shard_group(self.parameters)))
+
+    def _change(self, changes: bool) -> None:
+        for call in self.on_change if changes else ():
+            call()
+
+    def follow(self) -> None:
+        """Called before each gather and each reduction: acts on what was measured."""
+        # A frozen module has no steps of its own.
+        lost = self.gauge.follow(self.steps if self.has_gradients else
+                                 self.steps_of_all.latest)
+        if not lost:
+            return
+        frozen = [each.parameter for each in lost if each.role == "weights"
+                  and not each.parameter.sharded_param.requires_grad]
+        self._change(self.exact.add(
+            frozen, "more than half of them is lost in rounding"))
+        for each in lost:
+            if each.parameter not in frozen:
+                self._act(each)
+
+    def _act(self, lost: Lost) -> None:
+        """Has a collective travel in a wider format, or says what is lost."""
+        name = self.exact.names[lost.parameter]
+        text = (f"guard: the {lost.role} of '{name}' have become NaN or Inf"
+                if math.isinf(lost.error) else
+                f"guard: the {lost.role} of '{name}' have a relative rounding error of "
+                f"{lost.error:.3g}, above the bound of {lost.bound:.3g}")
+        if self.gauge.steps_down(lost):
+            wider = self._widen(lost.role)
+            if wider:
+                warn(f"{text}; all {lost.role} of module '{self.name}' travel "
+                     f"{'unquantized' if wider == 'none' else f'as {wider}'} from the "
+                     f"next step on")
+        elif (lost.role, lost.parameter) not in self._has_warned:
+            self._has_warned.add((lost.role, lost.parameter))
+            warn(f"{text}; with exact='{name}' they travel as they are")
+
+    def _widen(self, role: str) -> str:
+        """Has weights or gradients travel in the next wider format from now on, and
+        returns it; empty if all have none already."""
+        formats = [getattr(options, role) for _, options in self.variants]
+        narrow = [form for form in ("i4", "i8") if any(form in each for each in formats)]
+        if not narrow:
+            return ""
+        floor = {"i4": "i8", "i8": "none"}[narrow[0]]
+        # What is known of options is known by their identities.
+        self._former += self.variants
+        roles = (role, "reduced") if role == "gradients" else (role,)
+        self.variants = [
+            (step, options.replace(**{
+                each: "none" if floor == "none" else
+                str(getattr(options, each)).replace("i4", "i8") for each in roles}))
+            for step, options in self.variants]
+        return floor
+
     def function(self, plan: Plan) -> Function:
         """The one that runs a plan; the ranks of a group make it together."""
         if plan not in self._functions:
@@ -112,7 +215,7 @@ class Shared:
                 plan.kind == "reduce_scatter" and
                 plan.group is not _pytorch.shard_group(self.parameters))
             self._functions[plan] = Function(
-                self.name, plan, self.parameters.device, is_separate)
+                self.name, plan, self.parameters.device, is_separate, self.gauge)
         return self._functions[plan]
 
     def check_capture(self, tensor: torch.Tensor) -> None:

@@ -1,0 +1,145 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Values that must not be rounded with others, or not at all, on four ranks."""
+
+import pytest
+import torch
+
+import values
+from test_fsdp import HELD
+from training import ZEROPP, replicated_mesh
+
+ONE_DIM = ("norm.weight", "norm.bias", "up.bias", "down.bias", "gamma")
+DELTA = {**ZEROPP, "weights": "i4:delta"}
+AS_THEY_ARE = {**ZEROPP, "weights": "none"}
+
+
+def is_one_dim(name: str) -> bool:
+    return name.endswith((*ONE_DIM, "2.bias"))
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("options", [
+    ZEROPP, {**ZEROPP, "weights": "i4"}, HELD, DELTA, {**DELTA, "accumulate": "gpu"}],
+    ids=["i8", "i4", "held", "i4:delta", "sums"])
+def test_a_layer_scale_trains(pool, options):
+    """At 1e-5 beside norms of 1, it is not gathered as zero: weights under it have
+    gradients."""
+    expected = pool(values.train_scaled, None)
+    for found, other in zip(pool(values.train_scaled, options), expected):
+        assert found["losses"] == pytest.approx(other["losses"], rel=0.01)
+        for name, gradient in found["gradients"].items():
+            assert relative(gradient, other["gradients"][name]) < 0.25, name
+        for name, weight in found["weights"].items():
+            # Some are made of gradients alone, of weights that are rounded.
+            bound = 0.3 if name.endswith(("gamma", "norm.bias")) else 0.05
+            assert relative(weight, other["weights"][name]) < bound, name
+
+
+@pytest.mark.parametrize("options", [ZEROPP, HELD, DELTA], ids=["i8", "held", "i4:delta"])
+def test_parameters_of_one_dim_are_gathered_as_they_are(pool, options):
+    for weights in pool(values.gathered, options):
+        for found, expected in weights:
+            if sum(size > 1 for size in expected.shape) < 2:
+                assert torch.equal(found, expected)
+            else:
+                assert relative(found.float(), expected.float()) < 0.01
+
+
+@pytest.mark.parametrize("gradients", ["i8", "i8:i8", "i8:i4", "i4"])
+@pytest.mark.parametrize("more", [
+    {}, {"reduce_dtype": torch.bfloat16}, {"mesh": True}], ids=["f32", "bf16", "HSDP"])
+def test_gradients_of_one_dim_are_those_of_fsdp2(pool, gradients, more):
+    """Those of matrices are rounded, each in blocks of its own."""
+    if "mesh" in more:
+        more = {"mesh": values_mesh}
+    options = {**AS_THEY_ARE, "gradients": gradients}
+    expected = pool(values.train_scaled, None, steps=1, **more)
+    for found, other in zip(pool(values.train_scaled, options, steps=1, **more),
+                            expected):
+        for name, gradient in found["gradients"].items():
+            wanted = other["gradients"][name]
+            if is_one_dim(name):
+                assert torch.equal(gradient, wanted), name
+            else:
+                assert 0 < relative(gradient, wanted) < 0.25, name
+
+
+def values_mesh():
+    return replicated_mesh(((0, 1), (2, 3)))
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["joined", "apart"])
+@pytest.mark.parametrize("options", [
+    ZEROPP, {**ZEROPP, "weights": "i4"}, HELD, DELTA],
+    ids=["i8", "i4", "held", "i4:delta"])
+def test_bits_stay_as_they_are(pool, options, is_apart):
+    """Losses are those of FSDP2, where rounded bits would be other numbers, or NaN."""
+    expected = pool(values.train_packed, None, is_apart=is_apart)
+    for found, other in zip(pool(values.train_packed, options, is_apart=is_apart),
+                            expected):
+        assert found["losses"] == pytest.approx(other["losses"], rel=0.01)
+        assert torch.equal(found["base"], other["base"])
+        assert found["warnings"] == [
+            "frozen weights of '0.base.bits': they are not numbers but bits, such as those "
+            "of a base that is quantized; they travel as they are"]
+
+
+def test_bits_cross_nodes_once(pool):
+    first, *later = pool(values.train_packed, HELD, is_apart=True)[0]["sent"]
+    assert first > 0 and not any(later)
+
+
+def test_named_parameters_stay_exact(pool):
+    options = {**ZEROPP, "exact": "0.up.*,2.weight"}
+    for errors in pool(values.names_of_exact, options):
+        assert {name for name, error in errors.items() if error} == {
+            "0.down.weight", "1.up.weight", "1.down.weight"}
+
+
+def test_names_of_no_parameter_are_errors(pool):
+    for outcome in pool.outcomes(values.names_of_exact, {**ZEROPP, "exact": "0.dwon.*"}):
+        assert ("exact: expected names of parameters such as '2.weight', or "
+                "patterns of them, but got '0.dwon.*'") in outcome[1]
+
+
+def test_a_lost_parameter_is_named(pool):
+    for found in pool(values.guarded, {**ZEROPP, "weights": "i4"}, steps=3):
+        (text,) = found["warnings"]
+        assert text.startswith("guard: the weights of 'spiked' have a relative rounding "
+                               "error of 0.6")
+        assert text.endswith("above the bound of 0.5; with exact='spiked' they travel as "
+                             "they are")
+        assert 0.6 < found["metrics"]["error/weights/spiked"] < 0.63
+        assert 0 < found["metrics"]["error/weights/first.weight"] < 0.2
+        assert 0 < found["metrics"]["error/gradients/first.weight"] < 0.3
+
+
+def test_a_guard_steps_down(pool):
+    options = {**ZEROPP, "weights": "i4", "gradients": "i8"}
+    for found in pool(values.guarded, {**options, "guard": 0.3}, steps=4):
+        (text,) = found["warnings"]
+        assert text.endswith("above the bound of 0.3; all weights of module '' travel as "
+                             "i8 from the next step on")
+    sent = [pool(values.guarded, {**options, **more}, steps=4)[0]["report"]
+            for more in ({}, {"guard": 0.3})]
+    gathers = [{entry["after"]["node"]: entry["calls"] for entry in entries
+                if entry["kind"] == "all_gather"} for entries in sent]
+    # The first two gathers are those before the errors are known.
+    assert len(gathers[0]) == 1 and len(gathers[1]) == 2
+
+
+def test_a_frozen_parameter_that_is_lost_becomes_exact(pool):
+    for found in pool(values.guarded, {**ZEROPP, "weights": "i4"}, steps=4, frozen=True):
+        assert found["warnings"] == [
+            "frozen weights of 'spiked': more than half of them is lost in rounding; "
+            "they travel as they are"]
+
+
+@pytest.mark.parametrize("guard", [0, "much", True])
+def test_bad_guards_are_errors(pool, guard):
+    for outcome in pool.outcomes(values.guarded, {**ZEROPP, "guard": guard}, steps=1):
+        assert "guard: expected" in outcome[1]
