@@ -329,19 +329,19 @@ void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
 }
 
 void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
-  bool isForOneDevice = getNumDevices(module).value_or(1) == 1;
+  int64_t devices = getNumDevices(module).value_or(1);
+  std::string why =
+      hasUnappliedShardings(module)
+          ? "it has shardings, of which XLA makes some when it compiles the "
+            "step; the command `zpp rewrite` lets XLA make them first"
+      : devices == 1 ? "it is for one device; export the step with its "
+                       "arguments on a mesh"
+                     : "its " + std::to_string(devices) +
+                           " devices exchange nothing, and no sharding says "
+                           "that they should";
   remark::missed(module.getLoc(),
                  remark::RemarkOpts::name("no-collectives").category(pass))
-      << (isForOneDevice && hasHloShardings(module)
-              ? "the module has no collectives: it is HLO with shardings that "
-                "XLA has not applied, and does not say for how many devices; "
-                "give the step as StableHLO, or the HLO that XLA has compiled"
-          : isForOneDevice
-              ? "the module has no collectives: it is for one device; export "
-                "the step with its arguments on a mesh"
-              : "the module has no collectives: the step names none, and XLA "
-                "makes those of its shardings when it compiles the step; the "
-                "command `zpp rewrite` lets XLA make them first");
+      << "the module has no collectives: " + why;
 }
 
 void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {

@@ -43,6 +43,9 @@ struct Marks {
 /// The characters that count outside of strings, and in them.
 static constexpr Marks kMarks("\n\"/<([{>)]}"), kInString("\n\"\\");
 
+/// The mark in place of values that were not printed.
+static constexpr std::string_view kElided = "dense_resource<__elided__>";
+
 /// Names the format of `text` if it is not MLIR's, or null.
 static const char *getOtherForm(std::string_view text) {
   if (text.substr(0, 4) == "ML\xef"
@@ -55,12 +58,31 @@ static const char *getOtherForm(std::string_view text) {
   return nullptr;
 }
 
+/// True for a printed jaxpr: "{ lambda ; a:f32[]. let", after functions that it
+/// calls: "let f = { lambda".
+static bool isJaxpr(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
+  std::string_view line = text.substr(0, text.find('\n'));
+  return line.substr(0, 8) == "{ lambda" ||
+         (line.substr(0, 4) == "let " &&
+          line.find("= { lambda") != std::string_view::npos);
+}
+
 std::string zpp::verifyProgramText(std::string_view text,
                                    std::string_view file) {
   if (const char *form = getOtherForm(text))
     return "1: error: expected the text of a program, but got " +
-           std::string(form) + "; convert it first: zpp convert " +
-           std::string(file) + " -o generic.mlir";
+           std::string(form) + ", which `zpp opt " + std::string(file) +
+           "` reads";
+  if (isJaxpr(text))
+    return "1: error: expected the text of a program, but got a jaxpr, which "
+           "says nothing of devices; write what "
+           "jax.jit(step).lower(...).as_text() returns";
+  if (size_t place = text.find(kElided); place != std::string_view::npos)
+    return std::to_string(
+               1 + std::count(text.begin(), text.begin() + place, '\n')) +
+           ": error: expected the values of a constant, but got " +
+           std::string(kElided) + "; print the module with all of them";
   int depth = 0;
   size_t line = 1;
   auto fail = [&](const char *what, int most) {

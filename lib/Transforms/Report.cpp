@@ -9,6 +9,7 @@
 
 #include "FormatOptions.h"
 #include "Import/StepInliner.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -44,8 +45,16 @@ public:
       report = build(module, *settings);
     }
     // A rewrite has said so already.
-    if (report.entries.empty() && !module->hasAttr(kMeshAttr))
+    if (report.entries.empty() && !module->hasAttr(kMeshAttr)) {
+      if (hasUnappliedShardings(module)) {
+        emitError(module.getLoc(),
+                  "expected a module with collectives, but got one with "
+                  "shardings, of which XLA makes some when it compiles the "
+                  "step; the command `zpp report` lets XLA make them first");
+        return signalPassFailure();
+      }
       remarkNoCollectives(module, getArgument());
+    }
     std::string text;
     llvm::raw_string_ostream os(text);
     if (format == ReportFormat::Json)

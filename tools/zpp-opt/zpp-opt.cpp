@@ -28,7 +28,7 @@ static constexpr const char *kOverview =
 
 Reads a training step in the generic form of StableHLO, as JAX prints it with
 operation.get_asm(print_generic_op_form=True), and writes one that sends less.
-`zpp convert` makes this form of all others. A step whose collectives XLA makes
+`zpp opt` takes all other forms, too. A step whose collectives XLA makes
 of its shardings goes to `zpp rewrite`, which lets XLA make them first.
 
   everything, on 2 nodes of 4 GPUs:

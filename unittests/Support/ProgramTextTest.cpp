@@ -44,12 +44,28 @@ TEST(ProgramTextTest, Numbers) {
 
 TEST(ProgramTextTest, OtherForms) {
   EXPECT_EQ(verifyProgramText("ML\xefR\x06"),
-            "1: error: expected the text of a program, but got bytecode; "
-            "convert it first: zpp convert FILE -o generic.mlir");
+            "1: error: expected the text of a program, but got bytecode, which "
+            "`zpp opt FILE` reads");
   EXPECT_EQ(verifyProgramText("HloModule jit_step, entry", "step.hlo"),
-            "1: error: expected the text of a program, but got HLO; convert it "
-            "first: zpp convert step.hlo -o generic.mlir");
+            "1: error: expected the text of a program, but got HLO, which `zpp "
+            "opt step.hlo` reads");
   EXPECT_EQ(verifyProgramText(std::string("\x0a\0", 2), "step.pb"),
-            "1: error: expected the text of a program, but got binary data; "
-            "convert it first: zpp convert step.pb -o generic.mlir");
+            "1: error: expected the text of a program, but got binary data, "
+            "which `zpp opt step.pb` reads");
+}
+
+TEST(ProgramTextTest, Jaxprs) {
+  const char *error = "1: error: expected the text of a program, but got a "
+                      "jaxpr, which says nothing of devices; write what "
+                      "jax.jit(step).lower(...).as_text() returns";
+  EXPECT_EQ(verifyProgramText("{ lambda ; a:f32[]. let"), error);
+  EXPECT_EQ(verifyProgramText("\nlet f = { lambda ; a:f32[]. let\n"), error);
+  EXPECT_EQ(verifyProgramText("let f = 1\n{ lambda"), "");
+}
+
+TEST(ProgramTextTest, ElidedConstants) {
+  EXPECT_EQ(verifyProgramText("module {\n  dense_resource<__elided__> : x"),
+            "2: error: expected the values of a constant, but got "
+            "dense_resource<__elided__>; print the module with all of them");
+  EXPECT_EQ(verifyProgramText("dense_resource<w>"), "");
 }

@@ -23,8 +23,8 @@ inline constexpr int kMaxDigits = 1000;
 /// Checks the text of a program before MLIR's parser reads it. Returns an empty
 /// string, or "LINE: error: expected ..., but got ..." for what the parser does
 /// not survive: deep nesting, long numbers, and bytecode, of which it believes
-/// every size. Other forms of programs, too, are errors that name the command
-/// that converts `file`.
+/// every size. So are other forms of programs, with the command that reads
+/// `file`, and constants whose values were not printed.
 std::string verifyProgramText(std::string_view text,
                               std::string_view file = "FILE");
 

@@ -305,19 +305,32 @@ std::optional<int64_t> zpp::getNumDevices(ModuleOp module) {
   return count;
 }
 
-bool zpp::hasHloShardings(ModuleOp module) {
+bool zpp::hasUnappliedShardings(ModuleOp module) {
+  // The partitioner notes which parts its program takes.
+  if (module->hasAttr("mhlo.spmd_parameters_shardings"))
+    return false;
   auto isSharding = [](Attribute attr) {
-    auto text = dyn_cast_or_null<StringAttr>(attr);
-    return text && text.getValue().contains("devices=");
+    if (auto text = dyn_cast_or_null<StringAttr>(attr))
+      return text.getValue().contains("devices=");
+    // #sdy.sharding<@mesh, [{"node"}, {}]>, where {} is not divided.
+    return attr && StringRef(printAttribute(attr)).contains("{\"");
   };
-  constexpr StringLiteral name = "mhlo.sharding";
-  return containsOp(module, [&](Operation *op) {
-    bool isSharded = isSharding(op->getAttr(name));
-    if (auto function = dyn_cast<FunctionOpInterface>(op))
-      for (unsigned i = 0; i < function.getNumArguments(); ++i)
-        isSharded |= isSharding(function.getArgAttr(i, name));
-    return isSharded;
+  bool isSharded = false;
+  bool isManual = containsOp(module, [&](Operation *op) {
+    for (StringRef name : {"mhlo.sharding", "sdy.sharding"}) {
+      isSharded |= isSharding(op->getAttr(name));
+      if (auto function = dyn_cast<FunctionOpInterface>(op))
+        for (unsigned i = 0; i < function.getNumArguments(); ++i)
+          isSharded |= isSharding(function.getArgAttr(i, name));
+    }
+    if (isNamed(op, "sdy.sharding_constraint"))
+      isSharded |= isSharding(op->getAttr("sharding"));
+    StringRef target = getCallTarget(op);
+    return isNamed(op, guest::kSdyManualComputation) ||
+           target == "SPMDFullToShardShape" ||
+           target == "xla.sdy.GlobalToLocalShape";
   });
+  return isSharded && !isManual;
 }
 
 const std::string &AutomaticAxes::get(Operation *op) {

@@ -224,10 +224,11 @@ bool zpp::movesData(Operation *op) {
     return from && to && from.hasStaticShape() && to.hasStaticShape() &&
            from.getNumElements() == to.getNumElements();
   }
-  // The partitioner that preceded Shardy marks the border of a shard_map in
+  // The partitioner that preceded Shardy marks the borders of a shard_map in
   // this way.
   StringRef target = getCallTarget(op);
-  return target == "Sharding" || target == "SPMDFullToShardShape";
+  return target == "Sharding" || target == "SPMDFullToShardShape" ||
+         target == "SPMDShardToFullShape";
 }
 
 /// Reads the attribute of `op` with one entry per dim, or nullopt.

@@ -64,9 +64,10 @@ ModuleCopies getModuleCopies(mlir::ModuleOp module);
 /// The number of devices that the module states, or nullopt.
 std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 
-/// True if ops or arguments of `module` have shardings as HLO writes them,
-/// which name no mesh: `{devices=[8,1]<=[8]}`.
-bool hasHloShardings(mlir::ModuleOp module);
+/// True if ops or arguments of `module` have shardings, `{devices=[8,1]<=[8]}`
+/// or `#sdy.sharding<@mesh, [{"x"}, {}]>`, and no part of it is a program for
+/// one device: XLA has yet to make its collectives.
+bool hasUnappliedShardings(mlir::ModuleOp module);
 
 /// Finds axes that a manual computation leaves to the partitioner. Each manual
 /// computation is read once.
