@@ -4,6 +4,7 @@
 
 Substitutions: the tools by their bare names, and
   %python   Python with the front end's requirements (feature `jax`)
+  %zpp      the command `zpp`, with this Python
   %zpp_src  source root
   %zpp_obj  build root
   %cmake, %cxx, %mlir_dir  what the build was configured with
@@ -64,6 +65,7 @@ config.substitutions += [
         f"env ZPP_NCCL_LIBRARY={simulated[1]} {config.zpp_obj_root}/unittests/SimulatedGpu/zpp-perf-simulated",
     ),
     ("%python", config.python_executable),
+    ("%zpp(?![-_])", f"{config.python_executable} -m zpp"),
     ("%zpp_src", config.zpp_src_root),
     ("%zpp_obj", config.zpp_obj_root),
     ("%cmake", config.cmake_executable),

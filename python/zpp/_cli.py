@@ -15,14 +15,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import zpp
-from zpp import _doctor, _plan_command, _run_command
-from zpp._compiler import predict, report_entries, report_table
+from zpp import _doctor, _opt_command, _plan_command, _run_command
+from zpp._compiler import came_from, predict, report_entries, report_table
 from zpp._files import write_file
 from zpp._html import render
 from zpp._options import describe
 from zpp._rewrite import complete
-from zpp._text import check_no_jaxpr, is_pretty
+from zpp._text import check_text, is_pretty
+from zpp._warn import warn
 
+#: The attribute of a module that zpp has rewritten.
+REWRITTEN = "zpp.mesh"
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
 FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
          "hlo-proto", "hlo-module-proto")
@@ -30,6 +33,8 @@ FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
+    # XLA says on standard error what is no concern of who reads a report.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     options = _parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(
         f"zpp: warning: {message}", file=sys.stderr)
@@ -60,20 +65,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zpp", description="Rewrites the collectives of sharded training "
         "steps as ZeRO++. A step is a file in one of these forms: "
-        f"{', '.join(FORMS)}.")
+        f"{', '.join(FORMS)}; - is standard input.")
     parser.add_argument("--version", action="version", version=zpp.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name, run, text):
         result = commands.add_parser(name, help=text, description=text)
         result.set_defaults(run=run)
-        result.add_argument("step", type=pathlib.Path, metavar="STEP")
+        result.add_argument("step", type=pathlib.Path, metavar="STEP|-")
         return result
+
+    def add_output(result):
+        result.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE",
+                            default=_STANDARD, help="(default: standard output)")
 
     rewrite = command("rewrite", _rewrite, "Rewrite a step. The output is of "
                       "the form of the input; for the targets cuda and cpu it "
                       "is a folder for zpp.load.")
-    rewrite.add_argument("-o", "--output", type=pathlib.Path, required=True)
+    add_output(rewrite)
     _add_options(rewrite)
     report = command("report", _report, "Print the bytes that a device sends "
                      "in a step over each tier.")
@@ -99,9 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     _run_command.add_arguments(run)
     _add_options(run)
     convert = command("convert", _convert, "Write a step in another form.")
-    convert.add_argument("-o", "--output", type=pathlib.Path, required=True)
+    add_output(convert)
     convert.add_argument("--to", choices=FORMS, default="generic",
                          help="(default: generic, which zpp-opt reads)")
+    opt = command("opt", lambda options: _opt_command.run(
+        *_read(options.step), options.flags, _in_form), _opt_command.DESCRIPTION)
+    opt.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG",
+                     help="flags of zpp-opt, such as --zeropp=mesh=node:2,gpu:4; -o "
+                     "FILE writes there instead of to standard output")
     text = ("Show what is installed, what works with it, and how to mend the "
             "rest. The exit status is 1 if something is broken.")
     doctor = commands.add_parser("doctor", help=text, description=text)
@@ -160,15 +174,18 @@ def _rewrite(options: argparse.Namespace) -> None:
     form, step = _read(options.step)
     result = zpp.rewrite(step, chosen)
     if result.target != "portable":
+        if options.output == _STANDARD:
+            raise ValueError(f"expected a folder for target {result.target}, but got "
+                             f"no --output")
         if result.step is not None:
             zpp.save(result, options.output)
         else:
             from zpp._bundle import MANIFEST, write_folder
             write_folder(options.output, result.bundle.files, (MANIFEST,))
     elif result.step is not None:
-        write_file(options.output, bytes(result.step.exported.serialize()))
+        _write(options.output, bytes(result.step.exported.serialize()))
     else:
-        write_file(options.output, _in_form(result.text, form))
+        _write(options.output, _in_form(result.text, form))
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -177,16 +194,19 @@ def _report(options: argparse.Namespace) -> None:
     if options.html is None and (options.device or options.links):
         raise ValueError("expected --html with --device or --links, which are for "
                          "its timeline; zpp plan prints times")
+    form, step = _read(options.step)
+    text = _text(step)
+    if form.startswith("hlo") and REWRITTEN in text:
+        warn("HLO does not keep what a step was before zpp rewrote it: before is as "
+             "after, and both are of the rewritten step")
     if options.html is not None:
-        text = _text(_read(options.step)[1])
         entries = (predict(text, {"": (chosen, None)}, options.device, 1.0)[""]
                    if options.device else report_entries(text, chosen))
-        write_file(options.html, render(entries, options.step.name).encode())
+        write_file(options.html, render(entries, _name_of(options.step)).encode())
     elif options.format == "table":
-        print(report_table(_text(_read(options.step)[1]), chosen), end="")
+        print(report_table(text, chosen), end="")
     else:
-        print(json.dumps(report_entries(_text(_read(options.step)[1]), chosen),
-                         indent=1))
+        print(json.dumps(report_entries(text, chosen), indent=1))
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -195,33 +215,49 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _convert(options: argparse.Namespace) -> None:
     form, step = _read(options.step)
-    if options.to == form:
-        write_file(options.output, options.step.read_bytes())
-    elif options.to == "export":
+    if options.to == "export" != form:
         raise ValueError(f"expected a form of a module to convert {form} to, "
                          f"but got export: zpp.export of the function makes it")
+    _write(options.output, _in_form(step if isinstance(step, str) else step.text(),
+                                    options.to, step))
+
+
+#: Standard input or output.
+_STANDARD = pathlib.Path("-")
+
+
+def _name_of(path: pathlib.Path) -> str:
+    return "stdin" if path == _STANDARD else path.name
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
+    if path == _STANDARD:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
     else:
-        text = step if isinstance(step, str) else step.text()
-        write_file(options.output, _in_form(text, options.to))
+        write_file(path, content)
 
 
 def _read(path: pathlib.Path) -> tuple[str, Any]:
     """The form of a file, and what zpp.rewrite takes of it: an export or the
     text of a module."""
-    content = path.read_bytes()
+    is_file = path != _STANDARD
+    content = path.read_bytes() if is_file else sys.stdin.buffer.read()
+    name = str(path) if is_file else "stdin"
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = "\0"
     try:
-        if "\0" not in text and not text.startswith("HloModule") and (
-                not is_pretty(text)):
-            check_no_jaxpr(text)
-            return "generic", text
+        if "\0" not in text:
+            check_text(text)
+            if not text.startswith("HloModule") and not is_pretty(text):
+                came_from(text, path)
+                return "generic", text
         from zpp.jax import _forms
-        source = _forms.read(content)
+        source = _forms.read(content, name)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     return source.form, source.step or source.text
 
 
@@ -231,8 +267,12 @@ def _text(step: Any) -> str:
     return complete(step) if isinstance(step, str) else step.complete_text
 
 
-def _in_form(text: str, form: str) -> bytes:
+def _in_form(text: str, form: str, step: Any = None) -> bytes:
+    """A module in another form.
+
+    step: the export that a file of the form export needs beside the module.
+    """
     if form == "generic":
         return text.encode()
     from zpp.jax import _forms
-    return _forms.write(text, form)
+    return _forms.write(text, form, step)

@@ -18,6 +18,7 @@ from typing import Any
 from zpp._bundle import Bundle, read_bundle
 from zpp._option_kinds import MEASURED, NO_LINKS
 from zpp._options import Options, describe
+from zpp._text import drop_advice
 from zpp._warn import warn
 
 logger = logging.getLogger("zpp")
@@ -73,6 +74,24 @@ class Rewritten:
                 if not collective["rewritten"]]
 
 
+#: The module that was read from a file last, and the file.
+_from_file: tuple[str, pathlib.Path] | None = None
+
+
+def came_from(text: str, path: pathlib.Path) -> None:
+    """Notes that a file consists of this module, so that messages about it name the
+    file."""
+    global _from_file
+    _from_file = (text, path) if path.is_file() else None
+
+
+def source_of(text: str) -> tuple[str, str]:
+    """The file that zpp-opt reads for a module, and what is in its standard input."""
+    if _from_file is not None and _from_file[0] is text:
+        return str(_from_file[1]), ""
+    return "-", text
+
+
 def rewrite_text(text: str, options: Options, target: str,
                  start: str = "none", phases: Sequence[str] = ("zeropp",),
                  device: str | None = None) -> Rewritten:
@@ -90,11 +109,10 @@ def rewrite_text(text: str, options: Options, target: str,
     """
     pipeline = _pipeline(options, target)
     pipeline["start"] = None if start == "none" else start
+    source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         folder = pathlib.Path(name)
-        source, output, report = (folder / name for name in (
-            "step.mlir", "rewritten.mlir", "report.json"))
-        source.write_text(text)
+        output, report = folder / "rewritten.mlir", folder / "report.json"
         report_options = {"mesh": options.mesh, "format": "json",
                           "output": report, "device": device,
                           "links": device and pipeline["links"]}
@@ -104,7 +122,7 @@ def rewrite_text(text: str, options: Options, target: str,
             *(f"--{phase}={_join(pipeline)}" for phase in phases),
             f"--zero-report={_join(report_options)}", "--verify-each=false",
             "--mlir-print-debuginfo", "-o", output],
-            options.tuning.compile_timeout)
+            options.tuning.compile_timeout, content)
         bundle = None
         if target != "portable":
             made = folder / "step.zpp"
@@ -142,11 +160,9 @@ def import_partitioned(text: str) -> str:
     """The program of XLA's partitioner as one that jax.export can have: with
     scatters where it has sums and slices, and groups of the step's devices."""
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        source, output = (pathlib.Path(name) / file for file in (
-            "step.mlir", "imported.mlir"))
-        source.write_text(text)
-        _run([find_compiler(), source, _IMPORT, "--mlir-print-debuginfo",
-              "-o", output], None)
+        output = pathlib.Path(name, "imported.mlir")
+        _run([find_compiler(), "-", _IMPORT, "--mlir-print-debuginfo",
+              "-o", output], None, text)
         return output.read_text()
 
 
@@ -194,10 +210,8 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
       scale: factor on the predicted time of compute.
     """
     names, count = list(variants), min(len(variants), _count_cores())
+    source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
-        source = pathlib.Path(folder, "step.mlir")
-        source.write_text(text)
-
         def report_path(name: str) -> pathlib.Path:
             return pathlib.Path(folder, f"{names.index(name)}.json")
 
@@ -224,7 +238,7 @@ def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
                   f"--run-on-copies=pipelines={pipelines}",
                   "--verify-each=false", "--remarks-filter=none",
                   "-o", os.devnull],
-                 variants[names[0]][0].tuning.compile_timeout)
+                 variants[names[0]][0].tuning.compile_timeout, content)
 
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             list(pool.map(run, range(count)))
@@ -250,28 +264,32 @@ def report_entries(text: str, options: Options) -> dict:
 
 
 def _report(text: str, options: Options, form: str) -> str:
+    source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        source, report = pathlib.Path(name, "step.mlir"), pathlib.Path(
-            name, "report")
-        source.write_text(text)
+        report = pathlib.Path(name, "report")
         report_options = {"mesh": options.mesh, "format": form,
                           "output": report}
-        warn_of_no_collectives(_run(
+        remarks = _run(
             [find_compiler(), source, *_import_of_compiled(text, options),
              _IMPORT, f"--zero-report={_join(report_options)}", "-o", os.devnull],
-            options.tuning.compile_timeout))
+            options.tuning.compile_timeout, content)
+        if (why := why_no_collectives(remarks)) is not None:
+            raise NoCollectivesError(why)
         return report.read_text()
+
+
+class NoCollectivesError(ValueError):
+    """There is nothing to tell of a module; the message says why."""
 
 
 #: The remark of a module without anything to do.
 _NO_COLLECTIVES = re.compile(r'no-collectives \| .*(the module has [^"]*)')
 
 
-def warn_of_no_collectives(remarks: Iterable[Diagnostic]) -> None:
-    """Warns if the compiler says that there was nothing to do, and why."""
-    for remark in remarks:
-        if match := _NO_COLLECTIVES.search(remark.message):
-            warn(match.group(1))
+def why_no_collectives(remarks: Iterable[Diagnostic]) -> str | None:
+    """The reason that there was nothing to do, if the compiler says so."""
+    return next((match.group(1) for remark in remarks if (
+        match := _NO_COLLECTIVES.search(remark.message))), None)
 
 
 def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
@@ -288,10 +306,10 @@ def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
     if entries:
         warn(f"zpp left all {len(entries)} collectives as they are; "
              f"Rewritten.left_alone says why")
-    elif hint is None:
-        warn_of_no_collectives(result.remarks)
-    else:
+    elif hint is not None:
         warn(f"expected a step with collectives, but got none: {hint}")
+    elif (why := why_no_collectives(result.remarks)) is not None:
+        warn(why)
 
 
 def with_reason(result: Rewritten, why: str | None) -> Rewritten:
@@ -346,12 +364,16 @@ _DIAGNOSTIC = re.compile(
     r"(?P<message>.*)$")
 
 
-def _run(command: list, timeout: float | None) -> list[Diagnostic]:
-    """Runs the compiler. Raises its errors and passes on its warnings."""
+def _run(command: list, timeout: float | None, content: str = ""
+         ) -> list[Diagnostic]:
+    """Runs the compiler. Raises its errors and passes on its warnings.
+
+    content: its standard input.
+    """
     program = pathlib.Path(command[0]).name
     try:
         process = subprocess.run(
-            [str(word) for word in command], stdin=subprocess.DEVNULL,
+            [str(word) for word in command], input=content,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             check=False, timeout=timeout)
     except subprocess.TimeoutExpired as error:
@@ -367,8 +389,8 @@ def _run(command: list, timeout: float | None) -> list[Diagnostic]:
         errors = [str(diagnostic) for diagnostic in diagnostics
                   if diagnostic.severity == "error"]
         raise CompileError(
-            "\n".join(errors) or process.stderr.strip() or
-            f"{program} ended with status {process.returncode}",
+            drop_advice("\n".join(errors) or process.stderr.strip() or
+                        f"{program} ended with status {process.returncode}"),
             process.stderr)
     for diagnostic in diagnostics:
         if diagnostic.severity == "warning":

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from zpp._compiler import Rewritten, logger, predict, report_entries
+from zpp._compiler import NoCollectivesError, Rewritten, logger, predict
+from zpp._compiler import report_entries
 from zpp._option_kinds import NO_LINKS
 from zpp._options import Options
 
@@ -246,7 +247,7 @@ def plan_text(text: str, options: Options, *, device: str | None,
             del reports[name]
     first = reports["FSDP"]
     if not first["collectives"]:
-        # It warns, with the reason.
+        # It raises, with the reason.
         report_entries(text, options)
     predictions = tuple(_read(name, variants[name], report)
                         for name, report in reports.items())
@@ -325,7 +326,10 @@ def choose_if(auto: Auto | None, text: str, options: Options
     """The options to rewrite this module with, and why if they are chosen."""
     if auto is None:
         return options, None
-    chosen, why = choose(text, options, auto)
+    try:
+        chosen, why = choose(text, options, auto)
+    except NoCollectivesError:
+        return options, None
     logger.info("%s", why)
     return chosen, why
 

@@ -13,7 +13,7 @@ from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._effects import warn_of_no_effect
 from zpp._options import Options
 from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
-from zpp._text import check_no_jaxpr, is_pretty
+from zpp._text import check_text, is_pretty
 
 
 def rewrite(step: Any,
@@ -90,8 +90,8 @@ _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 
 def complete(text: str) -> str:
     """A module in the generic form with the collectives that XLA makes of its
-    shardings, if it has any and JAX is there. Raises ValueError for a jaxpr."""
-    check_no_jaxpr(text)
+    shardings, if it has any and JAX is there. Raises ValueError for what is no module."""
+    check_text(text)
     if not any(name in text for name in _SHARDINGS) or (
             importlib.util.find_spec("jax") is None):
         return text

@@ -8,6 +8,14 @@ import re
 _PRETTY = re.compile(
     r"^\s*(?:%[\w:]+(?:, %[\w:]+)* = )?(?:stablehlo|chlo|vhlo|sdy)\.\w",
     re.MULTILINE | re.ASCII)
+#: A printed jaxpr, after functions that it calls.
+_JAXPR = re.compile(r"\s*(?:let .*= )?\{ lambda")
+#: The mark in place of values that were not printed.
+_ELIDED = "dense_resource<__elided__>"
+#: The place of an error in text that was parsed in this process.
+_PLACE = re.compile(r'^error: "-":(\d+:\d+): ', re.MULTILINE)
+#: The advice of MLIR's parser to its own tools.
+_ADVICE = re.compile(r"\.? If this is intended, please [^\n]*")
 
 
 def is_pretty(text: str) -> bool:
@@ -16,10 +24,26 @@ def is_pretty(text: str) -> bool:
     return _PRETTY.search(text) is not None
 
 
-def check_no_jaxpr(text: str) -> None:
-    """Raises ValueError if this is a printed jaxpr."""
-    if text.lstrip().startswith("{ lambda"):
+def check_text(text: str) -> None:
+    """Raises ValueError if this is a printed jaxpr, or has constants without their
+    values."""
+    if _JAXPR.match(text):
         raise ValueError(
             "expected a module of StableHLO, but got a jaxpr, which says nothing "
             "of devices; write what jax.jit(step).lower(...).as_text() returns, or "
             "zpp.export(step, ...).serialize()")
+    if (place := text.find(_ELIDED)) >= 0:
+        line = text.count("\n", 0, place) + 1
+        raise ValueError(f"line {line}: expected the values of a constant, but got "
+                         f"{_ELIDED}; print the module with all of them")
+
+
+def read_message(error: Exception) -> str:
+    """The message of MLIR's parser, without what only its own tools can do."""
+    message = str(error).removeprefix("Unable to parse module assembly:\n")
+    return _PLACE.sub(r"line \1: ", drop_advice(message))
+
+
+def drop_advice(message: str) -> str:
+    """The same without advice to pass a flag that zpp does not have."""
+    return _ADVICE.sub("", message)

@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import io
 import itertools
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,8 +22,8 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 
 from zpp._bundle import Bundle
-from zpp._compiler import import_partitioned
-from zpp._text import is_pretty
+from zpp._compiler import import_partitioned, source_of
+from zpp._text import is_pretty, read_message
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
 from zpp.jax._partitioner import PartitionError
 from zpp.jax._state import State, read_state
@@ -245,7 +247,8 @@ def complete_module(text: str) -> str:
         if not sharded.needs_partitioning:
             return text
         try:
-            return partition(module, "main")
+            return partition(ir.Module.parse(_with_lines(
+                module, source_of(text)[0]), context), "main")
         except PartitionError as error:
             if not sharded.has_collectives:
                 raise
@@ -257,11 +260,12 @@ def complete_module(text: str) -> str:
 _BYTECODE = b"ML\xefR"
 
 
-def to_generic(module: str | bytes) -> str:
+def to_generic(module: str | bytes, name: str = "stdin") -> str:
     """A module of StableHLO in the form that zpp-opt reads.
 
     Args:
       module: text, bytecode, or a portable artifact.
+      name: that of its file, where locations are lines of the text.
 
     Raises:
       ValueError: if it is not a module.
@@ -275,9 +279,27 @@ def to_generic(module: str | bytes) -> str:
                       stablehlo.deserialize_portable_artifact(context, module))
         except (ir.MLIRError, ValueError) as error:
             raise ValueError(f"expected a module of StableHLO, but got "
-                             f"something else: {error}") from None
-        return parsed.operation.get_asm(print_generic_op_form=True,
+                             f"something else: {read_message(error)}") from None
+        text = parsed.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
+        return _name_lines(text, name)
+
+
+def _with_lines(module: ir.Module, name: str) -> str:
+    """A module whose locations have names, as HLO keeps no others."""
+    return _LINE.sub(r'loc("line \2"(\1:\2))', _name_lines(module.operation.get_asm(
+        print_generic_op_form=True, enable_debug_info=True), name))
+
+
+def _name_lines(text: str, name: str) -> str:
+    """The same with the name of a file where it was parsed without locations."""
+    # A string has no quotes, only what stands for them.
+    quoted = json.dumps("stdin" if name == "-" else name)
+    return re.sub(r'"-":(?=\d+:\d+)', lambda _: f"{quoted}:", text)
+
+
+#: A location that is a line.
+_LINE = re.compile(r'loc\(("(?:[^"\\]|\\.)*"):(\d+:\d+)\)')
 
 
 def is_bytecode(step: Any) -> bool:
@@ -293,7 +315,7 @@ def _deserialize(content: bytes) -> jax.export.Exported:
         # The deserializer does not check its input.
         raise ValueError(
             f"expected the serialized bytes of a jax.export.Exported, but got "
-            f"{len(content)} other bytes ({type(error).__name__})") from None
+            f"{len(content)} other bytes: {error or type(error).__name__}") from None
 
 
 def _donated_in(exported: jax.export.Exported) -> tuple[int, ...]:

@@ -4,6 +4,7 @@
 
 import dataclasses
 import io
+import re
 from collections.abc import Callable
 
 from jax.extend.mlir import ir
@@ -11,8 +12,9 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._text import is_pretty
+from zpp._text import is_pretty, read_message
 from zpp.jax._export import Step, as_step, to_generic
+from zpp.jax._partition import entries_of, main_of
 from zpp.jax._partitioner import hlo_module_in
 
 
@@ -28,8 +30,10 @@ class Source:
     step: Step | None = None
 
 
-def read(content: bytes) -> Source:
+def read(content: bytes, name: str = "stdin") -> Source:
     """Reads a step in any form.
+
+    name: that of the file, for locations in it.
 
     Raises:
       ValueError: if the content is not a step.
@@ -39,22 +43,43 @@ def read(content: bytes) -> Source:
         step = as_step(content)
         return Source(form, step.text(), step)
     if form in ("generic", "pretty"):
-        return Source(form, to_generic(content.decode()))
+        return Source(form, to_generic(content.decode(), name))
     if form in ("bytecode", "artifact"):
         return Source(form, to_generic(content))
+    is_local = False
     try:
         if form == "hlo-text":
-            module = _hlo.hlo_module_from_text(content.decode())
-            content = module.as_serialized_hlo_module_proto()
+            text = content.decode()
+            content = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+            is_local = _LOCAL.search(text) is not None
         elif form == "hlo-proto":
             content = hlo_module_in(content)
         with make_ir_context() as context:
             module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(content),
                                      context)
+            if is_local:
+                _note_parts(module)
             return Source(form, _print(module, is_generic=True))
     except Exception as error:
         raise ValueError(f"expected a step as {_names()}, but got something "
                          f"else: {error}") from None
+
+
+#: The main computation of HLO that XLA has partitioned, whose name says so.
+_LOCAL = re.compile(r"^ENTRY %?[\w.-]+_spmd\b", re.MULTILINE)
+
+
+def _note_parts(module: ir.Module) -> None:
+    """Notes which parts of its arguments the program of a device takes, as the protocol
+    buffer of a partitioned module does, and its text does not."""
+    main = main_of(module)
+    name = "mhlo.spmd_parameters_shardings"
+    if name not in module.operation.attributes:
+        with module.context:
+            module.operation.attributes[name] = ir.ArrayAttr.get([
+                entries["mhlo.sharding"] if "mhlo.sharding" in entries
+                else ir.StringAttr.get("{replicated}")
+                for entries in entries_of(main, "arg_attrs")])
 
 
 def form_of(content: bytes) -> str:
@@ -98,7 +123,8 @@ def write(text: str, form: str, step: Step | None = None) -> bytes:
             return _WRITERS[form](ir.Module.parse(text, context))
         except Exception as error:
             raise ValueError(f"expected a module that can be written as "
-                             f"{form}, but got another one: {error}") from None
+                             f"{form}, but got another one: "
+                             f"{read_message(error)}") from None
 
 
 def _print(module: ir.Module, is_generic: bool) -> str:
@@ -113,8 +139,18 @@ def _write_bytecode(module: ir.Module) -> bytes:
 
 
 def _computation(module: ir.Module):
+    attributes = module.operation.attributes
+    if _MESH in attributes:
+        # The only attributes of a module that HLO keeps.
+        known = attributes.get(_FRONTEND, ())
+        attributes[_FRONTEND] = ir.DictAttr.get(
+            {entry.name: entry.attr for entry in known}
+            | {_MESH: attributes[_MESH]}, module.context)
     return _jax.mlir.mlir_module_to_xla_computation(
         _write_bytecode(module), use_tuple_args=False, return_tuple=False)
+
+
+_FRONTEND, _MESH = "mhlo.frontend_attributes", "zpp.mesh"
 
 
 def _hlo_proto(module: bytes) -> bytes:

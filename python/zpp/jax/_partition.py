@@ -40,6 +40,8 @@ _COLLECTIVES = {f"stablehlo.{name}" for name in (
     "collective_permute", "reduce_scatter")}
 #: The shardings of arguments and results, of Shardy and of its predecessor.
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+#: The number of devices of a module.
+_COUNT = "mhlo.num_partitions"
 #: The sizes in "{devices=[2,4]<=[8]}".
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
 #: Shardy's attributes in HLO, and in StableHLO of it.
@@ -76,8 +78,8 @@ class Sharded:
             frontend in attributes and _IN_HLO in str(attributes[frontend]))
         #: It is what the partitioner has made.
         self._is_local = "mhlo.spmd_parameters_shardings" in attributes
-        if "mhlo.num_partitions" in attributes:
-            self._counts.add(ir.IntegerAttr(attributes["mhlo.num_partitions"]).value)
+        if _COUNT in attributes:
+            self._counts.add(ir.IntegerAttr(attributes[_COUNT]).value)
         for operation in module.body.operations:
             if operation.operation.name == "func.func":
                 self._read_function(operation.operation)
@@ -195,15 +197,18 @@ def partition(module: ir.Module, name: str) -> str:
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", name)
-        main = _main_of(module)
+        main = main_of(module)
         _check(module, main)
         program = run_partitioner(
             module, sharded.devices, sharded.is_shardys,
             [not any(sharding in entries for sharding in _SHARDINGS)
-             for entries in _entries_of(main, "res_attrs")])
+             for entries in entries_of(main, "res_attrs")])
         logger.info("XLA has partitioned the step '%s' in %.1f s", name,
                     time.monotonic() - start)
         _wrap(module, main, program, sharded.mesh)
+        # HLO does not say it, but its shardings do.
+        module.operation.attributes[_COUNT] = ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(32), sharded.devices)
         text = module.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
         if place is not None:
@@ -211,7 +216,7 @@ def partition(module: ir.Module, name: str) -> str:
         return text
 
 
-def _main_of(module: ir.Module, name: str = "main") -> ir.Operation:
+def main_of(module: ir.Module, name: str = "main") -> ir.Operation:
     symbols = ir.SymbolTable(module.operation)
     if name not in symbols:
         raise PartitionError(f"expected a step in the function '{name}', but got none "
@@ -223,7 +228,7 @@ def _type_of(function: ir.Operation) -> ir.FunctionType:
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _entries_of(main: ir.Operation, attributes: str) -> list:
+def entries_of(main: ir.Operation, attributes: str) -> list:
     """The attributes of each argument or result."""
     if attributes in main.attributes:
         return list(main.attributes[attributes])
@@ -253,7 +258,7 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
     signature, and everything else is erased."""
     border = _Gspmd() if mesh is None else _Shardy(*mesh)
     local = _read_program(program, border)
-    body = _main_of(local, "partitioned_main")
+    body = main_of(local, "partitioned_main")
     body.attributes["sym_visibility"] = ir.StringAttr.get("private")
     # They are XLA's: shardings and layouts of its parameters.
     for name in ("arg_attrs", "res_attrs"):

@@ -26,7 +26,7 @@ class PartitionError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What XLA makes of a step for each of its devices."""
+    """The program that XLA makes of a step for each of its devices."""
 
     #: A module of StableHLO, and the text of HLO.
     module: bytes

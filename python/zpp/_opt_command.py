@@ -1,0 +1,64 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`zpp opt`."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zpp._compiler import find_compiler, source_of
+from zpp._files import write_file
+
+DESCRIPTION = ("Run zpp-opt, with its flags, on a step of any form. The output is of "
+               "the form of the input. Shardings stay as they are: zpp rewrite lets "
+               "XLA make collectives of them first.")
+
+
+def run(form: str, step: Any, flags: Sequence[str],
+        in_form: Callable[[str, str, Any], bytes]) -> int:
+    """Runs zpp-opt on a step; returns its exit status.
+
+    Args:
+      form: that of the file.
+      step: the module in the generic form, or an export.
+      in_form: writes a module in a form.
+    """
+    text = step if isinstance(step, str) else step.text()
+    output, flags = _take_output(flags)
+    source, content = source_of(text)
+    if form != "generic" or "loc(" in text:
+        flags = ["--mlir-print-debuginfo", *flags]
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        place = pathlib.Path(folder, "out.mlir")
+        done = subprocess.run([find_compiler(), source, *flags, "-o", place],
+                              input=content, text=True, check=False)
+        # Help and versions have no output.
+        if done.returncode or not place.exists():
+            return done.returncode
+        if output == os.devnull:
+            return 0
+        written = in_form(place.read_text(), form, step)
+    if output is None:
+        sys.stdout.buffer.write(written)
+        sys.stdout.buffer.flush()
+    else:
+        write_file(pathlib.Path(output), written)
+    return 0
+
+
+def _take_output(flags: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of -o, and the other flags. None is standard output."""
+    output, others, words = None, [], iter(flags)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in ("-o", "--o"):
+            output = value if equals else next(words, None)
+            if not output:
+                raise ValueError("-o: expected a file, but got none")
+        else:
+            others.append(word)
+    return None if output == "-" else output, others
