@@ -21,7 +21,7 @@ while (($#)); do
 done
 ((${#pairs[@]})) || pairs=(3.11:0.10.2 3.12:0.11.2 3.13:0.12.0.1 3.14:0.12.0.1)
 ((${#options[@]})) || options=(test_jit.py test_partition.py test_libraries.py
-                                test_delta.py)
+                                test_delta.py test_assembly.py)
 
 find_python() {
   local found

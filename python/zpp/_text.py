@@ -19,8 +19,7 @@ _ADVICE = re.compile(r"\.? If this is intended, please [^\n]*")
 
 
 def is_pretty(text: str) -> bool:
-    """Whether this module is in the pretty form of StableHLO, which zpp-opt
-    cannot read."""
+    """Whether this module has the pretty form of StableHLO."""
     return _PRETTY.search(text) is not None
 
 

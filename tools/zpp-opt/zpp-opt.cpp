@@ -15,6 +15,7 @@
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Support/ProgramText.h"
+#include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -26,10 +27,10 @@ using namespace mlir;
 static constexpr const char *kOverview =
     R"(zpp-opt: rewrites the collectives of sharded training as ZeRO++
 
-Reads a training step in the generic form of StableHLO, as JAX prints it with
-operation.get_asm(print_generic_op_form=True), and writes one that sends less.
-`zpp opt` takes all other forms, too. A step whose collectives XLA makes
-of its shardings goes to `zpp rewrite`, which lets XLA make them first.
+Reads a training step in StableHLO, as jax.jit(step).lower(...).as_text() prints
+it, and writes one that sends less. `zpp opt` takes all other forms, too. A step
+whose collectives XLA makes of its shardings goes to `zpp rewrite`, which lets
+XLA make them first.
 
   everything, on 2 nodes of 4 GPUs:
     zpp-opt step.mlir --zeropp="mesh=node:2,gpu:4" -o fast.mlir
@@ -186,6 +187,10 @@ static LogicalResult run(StringRef input, const std::string &output,
   return failure();
 }
 
+static llvm::cl::opt<bool>
+    pretty("pretty",
+           llvm::cl::desc("Write StableHLO and Shardy in pretty form"));
+
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   // A file that exceeds the user's limit is an error of the write.
@@ -207,5 +212,6 @@ int main(int argc, char **argv) {
   auto [input, output] =
       registerAndParseCLIOptions(static_cast<int>(arguments.size()),
                                  arguments.data(), kOverview, registry);
+  zpp::setPrettyGuests(pretty);
   return asMainReturnCode(run(input, output, registry));
 }

@@ -7,14 +7,55 @@
 
 #include "zpp/Dialect/Guest/GuestDialects.h"
 
+#include "Assembly/Form.h"
+
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/TypeUtilities.h"
+
+#include <atomic>
 
 using namespace mlir;
+using namespace zpp;
+
+/// Whether ops are written in their pretty form.
+static std::atomic<bool> isPretty = false;
+
+void zpp::setPrettyGuests(bool value) { isPretty = value; }
 
 namespace {
+
+/// Names that values of guests have in text.
+struct ValueNames : public OpAsmOpInterface::FallbackModel<ValueNames> {
+  void getAsmResultNames(Operation *op, OpAsmSetValueNameFn setName) const {
+    if (op->getName().getStringRef() == "stablehlo.constant" &&
+        op->getNumResults() == 1)
+      return setName(
+          op->getResult(0),
+          getElementTypeOrSelf(op->getResult(0)).isInteger() ? "c" : "cst");
+    const assembly::Form *form =
+        assembly::findForm(op->getName().getStringRef());
+    SmallVector<StringRef> names;
+    if (form)
+      form->op->results.split(names, ", ", /*MaxSplit=*/-1,
+                              /*KeepEmpty=*/false);
+    if (names.size() == op->getNumResults())
+      for (auto [result, name] : llvm::zip(op->getResults(), names))
+        setName(result, name);
+  }
+
+  void getAsmBlockArgumentNames(Operation *op, Region &region,
+                                OpAsmSetValueNameFn setName) const {
+    if (op->getName().getStringRef() == "stablehlo.while")
+      for (BlockArgument argument : region.getArguments())
+        setName(argument, "iterArg");
+  }
+
+  void getAsmBlockNames(Operation *, OpAsmSetBlockNameFn) const {}
+  static StringRef getDefaultDialect() { return ""; }
+};
 
 /// Accepts everything in generic form under its namespace.
 class GuestDialect : public Dialect {
@@ -40,19 +81,22 @@ public:
   /// quoted.
   std::optional<ParseOpHook> getParseOperationHook(StringRef) const override {
     // The hook is a function reference, so it must not capture.
-    static constexpr auto kRefuse = [](OpAsmParser &parser,
-                                       OperationState &state) -> ParseResult {
-      StringRef name = state.name.getStringRef();
-      auto place = dyn_cast<FileLineColLoc>(
-          parser.getEncodedSourceLoc(parser.getNameLoc()));
-      StringRef file = place ? place.getFilename().getValue() : "step.mlir";
-      return parser.emitError(parser.getNameLoc())
-             << "expected the generic form \"" << name
-             << "\"(...), but got the pretty form of '" << name
-             << "'; convert it first: zpp convert " << file
-             << " -o generic.mlir";
-    };
-    return ParseOpHook(kRefuse);
+    return ParseOpHook(readPretty);
+  }
+
+  llvm::unique_function<void(Operation *, OpAsmPrinter &)>
+  getOperationPrinter(Operation *op) const override {
+    if (!isPretty || !writePretty(op, /*printer=*/nullptr))
+      return nullptr;
+    return
+        [](Operation *op, OpAsmPrinter &printer) { writePretty(op, &printer); };
+  }
+
+  void *getRegisteredInterfaceForOp(TypeID interface, OperationName) override {
+    static ValueNames names;
+    return isPretty && interface == OpAsmOpInterface::getInterfaceID()
+               ? &names
+               : nullptr;
   }
 };
 

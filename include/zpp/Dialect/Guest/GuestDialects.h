@@ -18,11 +18,15 @@ class Operation;
 namespace zpp {
 
 /// Registers dialects with the names of StableHLO's, Shardy's and JAX's
-/// dialects. They accept any op, type and attribute in generic form and print
-/// them unchanged, so that an exported step can be read without those projects.
-/// Do not call this in a compiler that registers the real dialects: the passes
-/// match such ops by name and work with either.
+/// dialects. They accept any op, type and attribute in generic form, and the
+/// ops of Assembly.h in pretty form too, so that an exported step can be read
+/// without those projects. Do not call this in a compiler that registers the
+/// real dialects: the passes match such ops by name and work with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
+
+/// Lets guests' ops be written in their pretty form, if they have one, or else
+/// in the generic form, which is the default.
+void setPrettyGuests(bool value);
 
 /// Verifies that in regions of guests' ops values are defined before they are
 /// used, as passes expect. MLIR's verifier takes regions of ops that it does

@@ -1,0 +1,417 @@
+//===- Attributes.cpp - Attributes without their names --------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Form.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::assembly;
+
+//===----------------------------------------------------------------------===//
+// What directives have in common
+//===----------------------------------------------------------------------===//
+
+ParseResult Reader::add(StringRef name, Attribute attribute) {
+  if (properties.get(name))
+    return parser.emitError(parser.getCurrentLocation())
+           << "expected '" << name << "' once, but got it twice";
+  properties.set(name, attribute);
+  return success();
+}
+
+ParseResult Reader::readAttributes(bool isWithKeyword) {
+  NamedAttrList attributes;
+  if (isWithKeyword ? parser.parseOptionalAttrDictWithKeyword(attributes)
+                    : parser.parseOptionalAttrDict(attributes))
+    return failure();
+  for (NamedAttribute attribute : attributes) {
+    if (!form.find(attribute.getName()))
+      state.attributes.push_back(attribute);
+    else if (add(attribute.getName(), attribute.getValue()))
+      return failure();
+  }
+  return success();
+}
+
+ParseResult Reader::readInts(SmallVectorImpl<int64_t> &ints) {
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+    return parser.parseInteger(ints.emplace_back());
+  });
+}
+
+ParseResult Reader::readInts(StringRef name) {
+  SmallVector<int64_t> ints;
+  if (readInts(ints))
+    return failure();
+  return add(name, builder().getDenseI64ArrayAttr(ints));
+}
+
+/// Reads a token; `depth` counts brackets. nullopt if there is none that text
+/// of attributes has.
+static std::optional<ParseResult> readToken(OpAsmParser &parser, int &depth) {
+  auto isRead = [&](ParseResult result, int change) {
+    if (succeeded(result))
+      depth += change;
+    return succeeded(result);
+  };
+  if (isRead(parser.parseOptionalLess(), 1) ||
+      isRead(parser.parseOptionalLBrace(), 1) ||
+      isRead(parser.parseOptionalLSquare(), 1) ||
+      isRead(parser.parseOptionalLParen(), 1) ||
+      isRead(parser.parseOptionalGreater(), -1) ||
+      isRead(parser.parseOptionalRBrace(), -1) ||
+      isRead(parser.parseOptionalRSquare(), -1) ||
+      isRead(parser.parseOptionalRParen(), -1) ||
+      isRead(parser.parseOptionalComma(), 0) ||
+      isRead(parser.parseOptionalColon(), 0) ||
+      isRead(parser.parseOptionalEqual(), 0) ||
+      isRead(parser.parseOptionalArrow(), 0) ||
+      isRead(parser.parseOptionalQuestion(), 0))
+    return success();
+  StringRef word;
+  std::string string;
+  StringAttr symbol;
+  if (succeeded(parser.parseOptionalKeyword(&word)) ||
+      succeeded(parser.parseOptionalString(&string)) ||
+      succeeded(parser.parseOptionalSymbolName(symbol)))
+    return success();
+  int64_t number;
+  OptionalParseResult result = parser.parseOptionalInteger(number);
+  return result.has_value() ? std::optional(*result) : std::nullopt;
+}
+
+ParseResult Reader::readText(std::string &text) {
+  const char *begin = parser.getCurrentLocation().getPointer();
+  const char *end;
+  bool isContinued;
+  do {
+    int depth = 0;
+    do {
+      // Only brackets change the depth, and they have one character.
+      end = parser.getCurrentLocation().getPointer() + 1;
+      int before = depth;
+      std::optional<ParseResult> token = readToken(parser, depth);
+      if (token && failed(*token))
+        return failure();
+      if (!token || (depth <= 0 && before == depth))
+        return parser.emitError(parser.getCurrentLocation(),
+                                "expected an attribute in brackets");
+    } while (depth > 0);
+    // [b, 0, f]x[0, i, o]->[b, 0, f]
+    isContinued = succeeded(parser.parseOptionalKeyword("x")) ||
+                  succeeded(parser.parseOptionalArrow());
+  } while (isContinued);
+  text.assign(begin, end);
+  return success();
+}
+
+static DictionaryAttr getProperties(Operation *op) {
+  return dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute());
+}
+
+Attribute assembly::getAttribute(Operation *op, const AttributeSpec &spec) {
+  Attribute attribute = op->getAttr(spec.name);
+  if (!attribute || spec.initial.empty())
+    return attribute;
+  std::string text;
+  llvm::raw_string_ostream(text) << attribute;
+  return text == spec.initial ? Attribute() : attribute;
+}
+
+void Writer::writeAttributes(bool isWithKeyword) {
+  if (!printer)
+    return;
+  NamedAttrList attributes(op->getDiscardableAttrDictionary());
+  if (DictionaryAttr properties = getProperties(op))
+    for (NamedAttribute property : properties)
+      attributes.set(property.getName(), property.getValue());
+  SmallVector<StringRef> elided;
+  for (const AttributeSpec &spec : form.attributes)
+    if (!spec.kind.empty() || !getAttribute(op, spec))
+      elided.push_back(spec.name);
+  // Sorted, as those of an op with properties are.
+  ArrayRef<NamedAttribute> sorted =
+      attributes.getDictionary(op->getContext()).getValue();
+  if (isWithKeyword)
+    printer->printOptionalAttrDictWithKeyword(sorted, elided);
+  else
+    printer->printOptionalAttrDict(sorted, elided);
+}
+
+bool Writer::writeInts(Attribute attribute) {
+  auto ints = dyn_cast_or_null<DenseI64ArrayAttr>(attribute);
+  if (!ints)
+    return false;
+  print([&](OpAsmPrinter &p) {
+    p << '[';
+    llvm::interleaveComma(ints.asArrayRef(), p);
+    p << ']';
+  });
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Kinds of attributes
+//===----------------------------------------------------------------------===//
+
+namespace {
+enum class AttributeKind {
+  Integer,
+  Bool,
+  String,
+  Symbol,
+  Ints,
+  Enum,
+  Enums,
+  Case,
+  Text
+};
+} // namespace
+
+static AttributeKind getKind(const AttributeSpec &spec) {
+  return llvm::StringSwitch<AttributeKind>(spec.kind)
+      .Cases({"i64", "i32"}, AttributeKind::Integer)
+      .Case("bool", AttributeKind::Bool)
+      .Case("string", AttributeKind::String)
+      .Case("symbol", AttributeKind::Symbol)
+      .Case("ints", AttributeKind::Ints)
+      .Case("enum", AttributeKind::Enum)
+      .Case("enums", AttributeKind::Enums)
+      .Case("case", AttributeKind::Case)
+      .Case("text", AttributeKind::Text);
+}
+
+/// The attribute that the generic form writes as `#dialect<data>` or
+/// `#dialect.data`.
+static Attribute getOpaque(Reader &reader, const Twine &data) {
+  MLIRContext *context = reader.parser.getContext();
+  return OpaqueAttr::get(StringAttr::get(context, reader.form.getDialect()),
+                         data.str(), NoneType::get(context));
+}
+
+static FailureOr<Attribute> readEnum(Reader &reader,
+                                     const AttributeSpec &spec) {
+  StringRef word;
+  if (reader.parser.parseKeyword(&word))
+    return failure();
+  return getOpaque(reader, spec.detail + " " + word);
+}
+
+static FailureOr<Attribute> readEnums(Reader &reader,
+                                      const AttributeSpec &spec) {
+  SmallVector<Attribute> attributes;
+  if (reader.parser.parseCommaSeparatedList(
+          AsmParser::Delimiter::Square, [&]() -> ParseResult {
+            FailureOr<Attribute> attribute = readEnum(reader, spec);
+            if (succeeded(attribute))
+              attributes.push_back(*attribute);
+            return failure(failed(attribute));
+          }))
+    return failure();
+  return Attribute(reader.builder().getArrayAttr(attributes));
+}
+
+static FailureOr<Attribute> readText(Reader &reader,
+                                     const AttributeSpec &spec) {
+  std::string text;
+  if (reader.readText(text))
+    return failure();
+  auto [before, after] = spec.detail.split('*');
+  return getOpaque(reader, before + text + after);
+}
+
+static FailureOr<Attribute> read(Reader &reader, const AttributeSpec &spec) {
+  OpAsmParser &parser = reader.parser;
+  Builder &builder = reader.builder();
+  switch (getKind(spec)) {
+  case AttributeKind::Integer: {
+    int64_t number;
+    if (parser.parseInteger(number))
+      return failure();
+    Type type = builder.getIntegerType(spec.kind == "i64" ? 64 : 32);
+    return Attribute(builder.getIntegerAttr(type, number));
+  }
+  case AttributeKind::Bool: {
+    BoolAttr flag;
+    if (parser.parseAttribute(flag))
+      return failure();
+    return Attribute(flag);
+  }
+  case AttributeKind::String: {
+    std::string string;
+    if (parser.parseString(&string))
+      return failure();
+    return Attribute(builder.getStringAttr(string));
+  }
+  case AttributeKind::Symbol: {
+    StringAttr symbol;
+    if (parser.parseSymbolName(symbol))
+      return failure();
+    return Attribute(symbol);
+  }
+  case AttributeKind::Ints: {
+    SmallVector<int64_t> ints;
+    if (reader.readInts(ints))
+      return failure();
+    return Attribute(builder.getDenseI64ArrayAttr(ints));
+  }
+  case AttributeKind::Enum:
+    return readEnum(reader, spec);
+  case AttributeKind::Enums:
+    return readEnums(reader, spec);
+  case AttributeKind::Case: {
+    SmallVector<StringRef> words;
+    spec.detail.split(words, '|');
+    StringRef word;
+    if (parser.parseOptionalKeyword(&word, words))
+      return parser.emitError(parser.getCurrentLocation())
+             << "expected one of " << llvm::join(words, ", ");
+    return Attribute(
+        builder.getI32IntegerAttr(llvm::find(words, word) - words.begin()));
+  }
+  case AttributeKind::Text:
+    return readText(reader, spec);
+  }
+  llvm_unreachable("unknown kind of attribute");
+}
+
+ParseResult assembly::readAttribute(Reader &reader, const AttributeSpec &spec) {
+  FailureOr<Attribute> attribute = read(reader, spec);
+  return failed(attribute) ? failure() : reader.add(spec.name, *attribute);
+}
+
+/// The text between `before` and `after` in an attribute of the op's dialect.
+static std::optional<StringRef> getText(Writer &writer, Attribute attribute,
+                                        StringRef before, StringRef after) {
+  auto opaque = dyn_cast_or_null<OpaqueAttr>(attribute);
+  if (!opaque || opaque.getDialectNamespace() != writer.form.getDialect())
+    return std::nullopt;
+  StringRef text = opaque.getAttrData();
+  if (!text.consume_front(before) || !text.consume_back(after))
+    return std::nullopt;
+  return text;
+}
+
+/// Whether `text` is what `Reader::readText` reads: brackets, or several ones
+/// with `x` or `->` between them. MLIR has matched brackets and quotes.
+static bool isBracketed(StringRef text) {
+  while (true) {
+    int depth = 0;
+    bool isQuoted = false;
+    size_t size = 0;
+    do {
+      if (size == text.size())
+        return false;
+      char c = text[size++];
+      if (isQuoted && c == '\\')
+        ++size;
+      else if (c == '"')
+        isQuoted = !isQuoted;
+      else if (!isQuoted && StringRef("<[{(").contains(c))
+        ++depth;
+      else if (!isQuoted && StringRef(">]})").contains(c) &&
+               !text.take_front(size).ends_with("->"))
+        --depth;
+    } while (depth > 0 || isQuoted);
+    text = text.drop_front(size);
+    if (text.empty())
+      return size > 1;
+    if (!text.consume_front("x") && !text.consume_front("->"))
+      return false;
+  }
+}
+
+static std::optional<StringRef> getEnum(Writer &writer, Attribute attribute,
+                                        const AttributeSpec &spec) {
+  std::optional<StringRef> text =
+      getText(writer, attribute, spec.detail, /*after=*/"");
+  if (!text || !text->starts_with(" "))
+    return std::nullopt;
+  StringRef word = text->trim();
+  bool isWord =
+      !word.empty() && !llvm::isDigit(word.front()) &&
+      llvm::all_of(word, [](char c) { return c == '_' || llvm::isAlnum(c); });
+  return isWord ? std::optional(word) : std::nullopt;
+}
+
+bool assembly::writeAttribute(Writer &writer, const AttributeSpec &spec,
+                              Attribute attribute) {
+  switch (getKind(spec)) {
+  case AttributeKind::Integer: {
+    auto number = dyn_cast_or_null<IntegerAttr>(attribute);
+    if (!number ||
+        !number.getType().isSignlessInteger(spec.kind == "i64" ? 64 : 32))
+      return false;
+    writer.print([&](OpAsmPrinter &p) { p << number.getInt(); });
+    return true;
+  }
+  case AttributeKind::Bool: {
+    auto flag = dyn_cast_or_null<BoolAttr>(attribute);
+    writer.print([&](OpAsmPrinter &p) { p << attribute; });
+    return static_cast<bool>(flag);
+  }
+  case AttributeKind::String:
+  case AttributeKind::Symbol: {
+    auto string = dyn_cast_or_null<StringAttr>(attribute);
+    if (!string || !isa<NoneType>(string.getType()) ||
+        (spec.kind == "symbol" && string.empty()))
+      return false;
+    writer.print([&](OpAsmPrinter &p) {
+      if (spec.kind == "symbol")
+        p.printSymbolName(string);
+      else
+        p.printString(string);
+    });
+    return true;
+  }
+  case AttributeKind::Ints:
+    return writer.writeInts(attribute);
+  case AttributeKind::Enum: {
+    std::optional<StringRef> word = getEnum(writer, attribute, spec);
+    writer.print(word.value_or(""));
+    return word.has_value();
+  }
+  case AttributeKind::Enums: {
+    auto attributes = dyn_cast_or_null<ArrayAttr>(attribute);
+    if (!attributes || !llvm::all_of(attributes, [&](Attribute element) {
+          return getEnum(writer, element, spec);
+        }))
+      return false;
+    writer.print([&](OpAsmPrinter &p) {
+      p << '[';
+      llvm::interleaveComma(attributes, p, [&](Attribute element) {
+        p << *getEnum(writer, element, spec);
+      });
+      p << ']';
+    });
+    return true;
+  }
+  case AttributeKind::Case: {
+    SmallVector<StringRef> words;
+    spec.detail.split(words, '|');
+    auto number = dyn_cast_or_null<IntegerAttr>(attribute);
+    if (!number || !number.getType().isSignlessInteger(32) ||
+        number.getValue().uge(words.size()))
+      return false;
+    writer.print(words[number.getInt()]);
+    return true;
+  }
+  case AttributeKind::Text: {
+    auto [before, after] = spec.detail.split('*');
+    std::optional<StringRef> text = getText(writer, attribute, before, after);
+    if (!text || !isBracketed(*text))
+      return false;
+    writer.print(*text);
+    return true;
+  }
+  }
+  llvm_unreachable("unknown kind of attribute");
+}
