@@ -86,8 +86,8 @@ def test_a_jaxpr_is_no_step():
 def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
     compiled = []
     rewrite = zpp.jax._jit.rewrite_step
-    monkeypatch.setattr(zpp.jax._jit, "rewrite_step", lambda *args: (
-        compiled.append(1), rewrite(*args))[1])
+    monkeypatch.setattr(zpp.jax._jit, "rewrite_step", lambda *args, **options: (
+        compiled.append(1), rewrite(*args, **options))[1])
     fast = zpp.jit(scale, mesh="node:1", static_argnames="factor")
     array = np.arange(4, dtype=np.float32)
     for argument, factor, expected in (
