@@ -20,10 +20,10 @@
 using namespace mlir;
 using namespace zpp;
 
-/// Whether ops are written in their pretty form.
-static std::atomic<bool> isPretty = false;
+/// Whether all ops are written in their pretty form.
+static std::atomic<bool> isAlwaysPretty = false;
 
-void zpp::setPrettyGuests(bool value) { isPretty = value; }
+void zpp::setPrettyGuests(bool value) { isAlwaysPretty = value; }
 
 namespace {
 
@@ -81,7 +81,12 @@ public:
   /// quoted.
   std::optional<ParseOpHook> getParseOperationHook(StringRef) const override {
     // The hook is a function reference, so it must not capture.
-    return ParseOpHook(readPretty);
+    static constexpr auto kRead = [](OpAsmParser &parser,
+                                     OperationState &state) -> ParseResult {
+      static_cast<GuestDialect *>(state.name.getDialect())->isPretty = true;
+      return readPretty(parser, state);
+    };
+    return ParseOpHook(kRead);
   }
 
   llvm::unique_function<void(Operation *, OpAsmPrinter &)>
@@ -98,6 +103,10 @@ public:
                ? &names
                : nullptr;
   }
+
+private:
+  /// Whether an op was read in the pretty form, so that ops are written in it.
+  bool isPretty = isAlwaysPretty;
 };
 
 /// Dialects are identified by their classes, so each namespace needs one.

@@ -24,8 +24,9 @@ namespace zpp {
 /// real dialects: the passes match such ops by name and work with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
 
-/// Lets guests' ops be written in their pretty form, if they have one, or else
-/// in the generic form, which is the default.
+/// Lets guests' ops be written in their pretty form, if they have one, in
+/// contexts that are made from now on. By default, those of a dialect are if
+/// one of them was read in this form.
 void setPrettyGuests(bool value);
 
 /// Verifies that in regions of guests' ops values are defined before they are
