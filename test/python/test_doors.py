@@ -77,7 +77,8 @@ def test_shardings_of_both_partitioners(form, sharded_forms, tmp_path, capsys):
     assert main(["rewrite", str(source), "-o", str(output), *OPTIONS]) == 0
     assert _forms.form_of(output.read_bytes()) == form
     capsys.readouterr()
-    assert main(["report", str(output), "--mesh", NODES, "--format", "json"]) == 0
+    # It knows the mesh.
+    assert main(["report", str(output), "--format", "json"]) == 0
     said = capsys.readouterr()
     total = json.loads(said.out)["total"]
     assert 0 < total["after"]["node"] < 1024
@@ -115,6 +116,28 @@ def test_jit_without_shardy():
     for a, b in zip(results, expected):
         np.testing.assert_allclose(a, b, atol=0.02)
         assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+
+
+def test_a_mesh_in_an_order_of_its_own():
+    """And a result over a part of an axis."""
+    order = np.array(jax.devices()[:8])[[0, 4, 1, 5, 2, 6, 3, 7]]
+    devices = jax.sharding.Mesh(order.reshape(2, 4), AXES)
+    split = jax.sharding.NamedSharding(devices, P(AXES))
+    rng = np.random.default_rng(0)
+    values = [jax.device_put(rng.standard_normal((64, 64), np.float32), split)
+              for _ in range(2)]
+    step = zpp.export(sharded, *values)
+    for a, b in zip(zpp.load(step.partitioned())(*values), jax.jit(sharded)(*values)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+
+    def narrow(w, x):
+        return (x @ w)[:2] * 1.0, w
+
+    half = jax.sharding.NamedSharding(devices, P("node"))
+    step = zpp.export(jax.jit(narrow, out_shardings=(half, split)), *values)
+    for a, b in zip(zpp.load(step.partitioned())(*values), narrow(*values)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 #: As PyTorch/XLA writes it: no number of devices, which are listed, and no names.

@@ -59,6 +59,9 @@ def read(content: bytes, name: str = "stdin") -> Source:
                                      context)
             if is_local:
                 _note_parts(module)
+            attributes = module.operation.attributes
+            if _FRONTEND in attributes and _MESH in attributes[_FRONTEND]:
+                attributes[_MESH] = attributes[_FRONTEND][_MESH]
             return Source(form, _print(module, is_generic=True))
     except Exception as error:
         raise ValueError(f"expected a step as {_names()}, but got something "
