@@ -66,9 +66,6 @@ mlir::ParseResult readPretty(mlir::OpAsmParser &parser,
 /// it has one. Without a printer, it writes nothing.
 bool writePretty(mlir::Operation *op, mlir::OpAsmPrinter *printer);
 
-/// The names of the attributes that belong to `op`.
-llvm::SmallVector<llvm::StringRef> getAttributeNames(const GuestOp &op);
-
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_ASSEMBLY_H

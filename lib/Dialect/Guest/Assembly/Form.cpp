@@ -84,12 +84,6 @@ const AttributeSpec *Form::find(StringRef attribute) const {
   return found == attributes.end() ? nullptr : &*found;
 }
 
-SmallVector<StringRef> zpp::getAttributeNames(const GuestOp &op) {
-  return llvm::map_to_vector(
-      parseAttributes(op.attributes),
-      [](const AttributeSpec &spec) { return spec.name; });
-}
-
 //===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
