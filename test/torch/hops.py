@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 
 import zpp.torch
-from zpp.torch import _ahead, _gathers, _pytorch, _secondary
+from zpp.torch import _ahead, _compress, _gathers, _pytorch, _secondary
 
 from training import (Alternating, all_ranks, device, fully_shard, gathered_bytes,
                       gathered_digest, loss_of, make_batch, make_model,
@@ -26,6 +26,8 @@ def order_of_hops(options, prefetch=0, **model_options) -> list[list[str]]:
     set_prefetch(model, prefetch)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     found: list[list[str]] = []
+    names = {communication.gathers._secondary: name or "root"
+             for name, _, communication in _compress.communications_of(model)}
     fill = _gathers.Gathers._fill
     gather = _secondary.SecondaryPartition.gather
 
@@ -34,7 +36,7 @@ def order_of_hops(options, prefetch=0, **model_options) -> list[list[str]]:
         return fill(self, *args)
 
     def watched_gather(self, *args):
-        found[-1].append(f"inner {self._name or 'root'}")
+        found[-1].append(f"inner {names[self]}")
         return gather(self, *args)
 
     with (mock.patch.object(_gathers.Gathers, "_fill", watched_fill),
@@ -143,8 +145,8 @@ def has_next_slice(**model_options) -> bool:
 
 
 def bytes_in_vain() -> list[int]:
-    """Bytes of gathers between nodes in each of three passes, of a model whose blocks
-    take turns and whose weights change after each pass; and of its blocks alone."""
+    """Bytes of gathers between nodes in each of three steps, of a model whose blocks
+    take turns, and whose weights change after each step."""
     torch.manual_seed(0)
     model = Alternating().to(device())
     for block in model.blocks:
@@ -152,12 +154,12 @@ def bytes_in_vain() -> list[int]:
     fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
     zpp.torch.compress(model, mesh="node:2,gpu:2", weights="i8", secondary="gpu",
                        links="none")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     sent = [0]
-    with torch.no_grad():
-        for _ in range(3):
-            model(make_batch()[0])
-            model.reshard()
+    for _ in range(3):
+        update(model, optimizer)
+        with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(0.5)
-            sent.append(gathered_bytes(model))
+        sent.append(gathered_bytes(model))
     return [after - before for before, after in zip(sent, sent[1:])]

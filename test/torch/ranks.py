@@ -32,13 +32,15 @@ class Pool:
     Args:
       limit: seconds after which a function has failed.
       exchange_limit: seconds after which an exchange in it has.
+      debug: as TORCH_DISTRIBUTED_DEBUG.
     """
 
     def __init__(self, size: int, limit: float = LIMIT,
-                 exchange_limit: float = LIMIT):
+                 exchange_limit: float = LIMIT, debug: str = "OFF"):
         self._size = size
         self._limit = limit
         self._exchange_limit = exchange_limit
+        self._debug = debug
         self._processes: list = []
 
     def __call__(self, function: Callable, *args: Any, **kwargs: Any) -> list:
@@ -95,7 +97,8 @@ class Pool:
             pipe, end = context.Pipe()
             process = context.Process(
                 target=_serve, daemon=True,
-                args=(rank, self._size, store, self._exchange_limit, end))
+                args=(rank, self._size, store, self._exchange_limit, self._debug,
+                      end))
             process.start()
             # Who reads learns that it has ended.
             end.close()
@@ -129,8 +132,10 @@ def _context():
     return context
 
 
-def _serve(rank: int, size: int, store: str, limit: float, pipe) -> None:
+def _serve(rank: int, size: int, store: str, limit: float, debug: str, pipe) -> None:
     torch.set_num_threads(1)
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = debug
+    dist.set_debug_level_from_env()
     backend = "gloo"
     if gpus := os.environ.get("ZPP_TEST_GPUS"):
         torch.cuda.set_device(rank % int(gpus))

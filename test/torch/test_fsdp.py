@@ -192,16 +192,6 @@ def test_what_changes_is_gathered_again(pool, change, frozen):
         assert any(entry["after"]["node"] == 0 for entry in entries)
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
-def test_unseen_changes_are_errors(pool, frozen):
-    for error in pool(training.error_of_unseen_change, HELD, frozen):
-        assert re.fullmatch(
-            "'.*': expected the weights that the secondary group holds, but got "
-            r"others with the same versions: they were written to through \.data, "
-            "or by a kernel that PyTorch does not know; call "
-            r"zpp\.torch\.forget\(model\) after that", error)
-
-
 def test_compress_drops_what_is_kept(pool):
     options = {**HELD, "weights": "none"}
     for (before, after), (other, _) in zip(
@@ -260,8 +250,8 @@ def test_replicas_stay_equal(pool, rows):
         assert entry["rewritten"] and entry["calls"] == 6
         assert entry["group"] == (
             "node:2" if rows == HYBRID else "node:2,gpu:2")
-        # In i4 there and in i8 back, instead of in f32.
-        assert entry["after"]["node"] < 0.25 * entry["before"]["node"]
+        # In i4 there and in i8 back, instead of in f32, but for vectors.
+        assert entry["after"]["node"] < 0.3 * entry["before"]["node"]
 
 
 @pytest.mark.parametrize("options", [
@@ -516,7 +506,7 @@ def test_failed_exchanges_are_pytorchs_errors(pool):
 def test_captured_steps_are_errors(pool):
     for error in pool(training.error_of_capture):
         assert error.startswith(
-            "RuntimeError: '': expected collectives that run, but got some that a "
+            "RuntimeError: the root, Sequential: expected collectives that run, but got some that a "
             "CUDA graph records")
 
 
@@ -656,13 +646,6 @@ def test_what_is_not_sharded_is_a_warning(pool):
             "are not compressed, and neither is what fully_shard is called for later"]
 
 
-def test_micro_batches_without_accumulate_are_a_warning(pool):
-    for warnings in pool(training.warnings_of, {**ZEROPP, "micro_batches": 4}):
-        assert warnings == [
-            "micro_batches=4: it has no effect without accumulate; write "
-            "accumulate='gpu' to send gradients once per update"]
-
-
 def test_fsdp1_is_an_error(pool):
     for error in pool(training.error_of_fsdp1):
         assert "expected modules of fully_shard (FSDP2), but got '0' of " \
@@ -687,10 +670,10 @@ def test_a_schedule_has_steps(pool):
     ({"secondary": 3}, "secondary: expected a number that divides the devices of "
      "node:2,gpu:2, but got 3"),
     ({"frozen": "keep"}, "expected options among mesh, weights, gradients, "
-     "reduced, secondary, links, tuning, accumulate, but got frozen"),
+     "reduced, secondary, links, tuning, accumulate, exact, but got frozen"),
     ({"target": "cuda", "updated": "i8"}, "expected options among mesh, weights, "
-     "gradients, reduced, secondary, links, tuning, accumulate, but got target, "
-     "updated"),
+     "gradients, reduced, secondary, links, tuning, accumulate, exact, but got "
+     "target, updated"),
     ({"tuning": {"prefetch_bytes": 1}}, "expected options among block, rotate, "
      "compile_timeout, but got prefetch_bytes"),
     ({"secondary": "rack"}, "secondary: expected a tier of node:2,gpu:2 or a "
@@ -701,8 +684,8 @@ def test_a_schedule_has_steps(pool):
      "node:2,gpu:2 at all steps, but got gpu:4"),
     ({"steps_done": -1}, "steps_done: expected a number of steps, but got -1"),
     ({"steps_done": True}, "steps_done: expected a number of steps, but got True"),
-    ({"micro_batches": True}, "micro_batches: expected a positive number, but got "
-     "True"),
+    ({"micro_batches": 4}, "expected options among mesh, weights, gradients, "
+     "reduced, secondary, links, tuning, accumulate, exact, but got micro_batches"),
     ({"links": "node=1apple,gpu=1gbit"}, "links: expected TIER=NUMBERgbit or "
      "TIER=NUMBERgbyte, but got 'node=1apple'"),
     ({"gradients": "i8:i4:i8:i4:i4"}, "gradients: expected at most 2 formats on "

@@ -26,7 +26,8 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
-from zpp.torch import _agreement, _calls, _compress, _plans, _pytorch, _runtime
+from zpp.torch import (_agreement, _calls, _compress, _groups, _plans, _pytorch,
+                       _runtime)
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
 #: Every hop and both formats.
@@ -258,22 +259,23 @@ def updates(options, how: str, micro_batches: int, **model_options) -> dict:
 
 
 def errors_of_accumulation() -> list[str]:
-    """A call of compress while gradients wait, and one for a part of the model whose
-    passes are counted."""
+    """A call of compress and a step of an optimizer while gradients wait."""
     model = make_model({**ZEROPP, "accumulate": "gpu"})
     model.set_requires_gradient_sync(False)
     loss_of(model, make_batch()).backward()
+    optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (
+        nn.Linear(2, 2), model)]
     found = []
-    try:
-        compress(model, **ZEROPP)
-    except RuntimeError as error:
-        found.append(str(error))
-    model = make_model(None)
-    compress(model[0], **ZEROPP, accumulate="gpu", micro_batches=2)
-    try:
-        loss_of(model, make_batch()).backward()
-    except RuntimeError as error:
-        found.append(str(error))
+    for act in (lambda: compress(model, **ZEROPP), optimizers[0].step,
+                optimizers[1].step):
+        try:
+            act()
+            found.append("none")
+        except RuntimeError as error:
+            found.append(str(error))
+    model.set_requires_gradient_sync(True)
+    loss_of(model, make_batch()).backward()
+    optimizers[1].step()
     return found
 
 
@@ -516,14 +518,14 @@ def timeouts_of_hops(options) -> tuple[list[float], list[float]]:
     hops = [(rank % 2, rank % 2 + 2), (rank - rank % 2, rank - rank % 2 + 1)]
 
     def seconds():
-        return sorted({_pytorch.timeout_of(
+        return sorted({_groups.timeout_of(
             _runtime._known_parts[dist.group.WORLD, ranks], device()
         ).total_seconds() for ranks in hops})
 
     model = make_model(options)
     loss_of(model, make_batch()).backward()
     before = seconds()
-    old = _pytorch.timeout_of(dist.group.WORLD, device())
+    old = _groups.timeout_of(dist.group.WORLD, device())
     change = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
     change(datetime.timedelta(seconds=77), dist.group.WORLD)
     loss_of(model, make_batch()).backward()
@@ -694,6 +696,26 @@ def _change_local(model):
             parameter.to_local().mul_(0.5)
 
 
+def _change_rows(model):
+    """The same numbers in another order, unseen by PyTorch."""
+    for parameter in model.parameters():
+        rows = parameter.to_local().detach().numpy(force=True)
+        parameter.to_local().data.copy_(torch.from_numpy(rows[::-1].copy()))
+
+
+def _change_on_some_ranks(model):
+    """As an average does that skips empty shards."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if dist.get_rank() in (1, 2):
+                parameter.to_local().mul_(0.5)
+
+
+def _change_unseen_on_some_ranks(model):
+    if dist.get_rank() == 3:
+        _change_data(model)
+
+
 def _change_data_and_forget(model):
     _change_data(model)
     zpp.torch.forget(model)
@@ -702,23 +724,8 @@ def _change_data_and_forget(model):
 #: The ways in which weights change.
 CHANGES = {change.__name__: change for change in (
     _change_by_optimizer, _change_by_load, _change_in_place,
-    _change_data_and_forget, _change_local)}
-
-
-def error_of_unseen_change(options, frozen: bool) -> str:
-    """Returns the error of weights that are written to through .data."""
-    model = make_model(options)
-    model.requires_grad_(not frozen)
-    inputs, _ = make_batch()
-    try:
-        with torch.no_grad():
-            model(inputs)
-            _change_data(model)
-            model(inputs)
-            zpp.torch.forget(model)
-    except RuntimeError as error:
-        return str(error)
-    return "none"
+    _change_data, _change_data_and_forget, _change_local, _change_rows,
+    _change_on_some_ranks, _change_unseen_on_some_ranks)}
 
 
 def evaluate_around(change: str, options: Mapping[str, Any] | None, *,

@@ -12,60 +12,45 @@ FSDP2 adds what a scatter returns to the gradients of the shards. Until the last
 micro-batch that is zero, and taken away again.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from zpp.torch import _pytorch
+from zpp.torch._shared import Shared
 
 
-class Passes:
-    """Counts backward passes, for trainers that do not say which is the last.
+#: Those with gradients that wait.
+_waiting: "weakref.WeakSet[Accumulation]" = weakref.WeakSet()
 
-    Args:
-      count: micro-batches of an update.
-    """
 
-    def __init__(self, count: int):
-        self.count = count
-        self._done = 0
-        self._states: set[Any] = set()
+@functools.cache
+def _follow_optimizers() -> None:
+    """Checks before each optimizer's step that it comes at the end of an update."""
+    def check(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for each in list(_waiting):
+            each.check_step(optimizer)
 
-    def follow(self, modules: Sequence[FSDPModule]) -> None:
-        if self.count > 1:
-            self._states = _pytorch.on_backward_end(modules, self._end)
-
-    def _end(self) -> None:
-        self._done += 1
-
-    def is_last(self, module: FSDPModule) -> bool:
-        if self.count == 1:
-            return True
-        if not _pytorch.all_states(module) <= self._states:
-            raise RuntimeError(
-                f"micro_batches={self.count}: expected compress to be called for "
-                f"the whole model, whose backward passes are counted, but got a "
-                f"part of it")
-        return self._done % self.count == self.count - 1
+    register_optimizer_step_pre_hook(check)
 
 
 class Accumulation:
     """The sum of a group of parameters' gradients that waits for the last micro-batch.
 
     Args:
-      name: of their module.
-      parameters: what fully_shard knows of the group.
       applies: whether sums wait, at the step of the call.
     """
 
-    def __init__(self, name: str, module: FSDPModule, parameters: Any,
-                 passes: Passes, applies: Callable[[], bool]):
-        self._name = name
+    def __init__(self, shared: Shared, module: FSDPModule,
+                 applies: Callable[[], bool]):
+        self._shared = shared
         self._module = module
-        self._parameters = parameters
-        self._passes = passes
+        self._parameters = shared.parameters
         self._applies = applies
         #: Whether the backward pass that runs is not the last of its update.
         self.is_partial = False
@@ -87,15 +72,14 @@ class Accumulation:
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
         """In the place of FSDP2's function that reduces gradients, the original."""
         parameters = self._parameters
-        if not self._applies():
+        self.is_reduced = _pytorch.reduces(parameters)
+        is_last = _pytorch.reduces_fully(self._module, parameters)
+        if is_last and not self.is_pending or not self._applies():
             original(*args)
             return
-        self.is_reduced = _pytorch.reduces(parameters)
-        is_last = (_pytorch.reduces_fully(self._module, parameters)
-                   and self._passes.is_last(self._module))
         trained = _pytorch.gathered_parameters(parameters)
         seen = {each for each in trained if _pytorch.has_gradient(each)}
-        if is_last and not self.is_pending or not is_last and not seen:
+        if not is_last and not seen and not _pytorch.reduces_unused(parameters):
             original(*args)
             return
         # The sum has all parameters in each micro-batch, also those that are
@@ -122,22 +106,38 @@ class Accumulation:
     def add(self, part: torch.Tensor) -> None:
         """Adds the gradients of a micro-batch."""
         if self._sum is None:
+            _follow_optimizers()
+            _waiting.add(self)
             self._sum = part.to(torch.float32, copy=True)
             return
         if self._sum.numel() != part.numel():
             raise RuntimeError(
-                f"'{self._name}': expected the same trained parameters in all "
+                f"{self._shared.title}: expected the same trained parameters in all "
                 f"micro-batches of an update, but got gradients of "
                 f"{part.numel()} elements after {self._sum.numel()}")
         self._sum += part
 
+    def check_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises RuntimeError if an optimizer that updates the weights does not wait."""
+        updated = {id(each) for group in optimizer.param_groups
+                   for each in group["params"]}
+        if not updated.isdisjoint(map(id, _pytorch.weights_of(self._parameters))):
+            raise RuntimeError(
+                f"{self._shared.title}: expected the last micro-batch of an update before the "
+                f"optimizer's step, but got gradients that wait for it; call "
+                f"model.set_requires_gradient_sync(True), or set_is_last_backward(True), "
+                f"before the last backward pass of each update, also of a shorter one, "
+                f"or zpp.torch.forget(model) to drop them")
+
     def drop(self) -> None:
         """Begins a new sum."""
+        _waiting.discard(self)
         self._sum = None
         self._seen = set()
 
     def take(self) -> torch.Tensor:
         """Returns the sum, and begins a new one."""
+        _waiting.discard(self)
         total, self._sum = self._sum, None
         assert total is not None
         return total

@@ -5,18 +5,25 @@
 Ranks that quantize in different ways train something else without an error, or
 wait for each other for ever. So each rank leaves what it is about to do in the
 store of the process groups; the first rank of each group compares.
+
+Between steps, what one rank knows of a module may be news to the others: code that
+skips empty shards writes to the weights of some ranks only. What all ranks do is
+decided by votes (`Ballots`).
 """
 
 import datetime
+import functools
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import torch
 import torch.distributed as dist
 
-from zpp.torch import _pytorch
+from zpp._warn import warn
+from zpp.torch import _groups, _pytorch
 
 #: How long the first rank waits for the others, and they for it.
 TIME_LIMIT = datetime.timedelta(seconds=300)
@@ -100,3 +107,93 @@ def _absent(ranks: Iterable[int]) -> _Verdict:
         f"expected rank {', '.join(map(str, ranks))} to call "
         f"zpp.torch.compress as this one does, but got no call within "
         f"{TIME_LIMIT.total_seconds():.0f} s"))
+
+
+class Voter(Protocol):
+    """A module that its ranks decide about."""
+
+    def vote(self) -> int:
+        """Returns what this rank knows; the largest vote of all ranks is the outcome."""
+
+    def vote_on_device(self) -> torch.Tensor | None:
+        """Returns the vote where the former is zero, which the device has to find out;
+        None if it is zero all the same."""
+
+
+class Ballots:
+    """The votes of all modules of a call of `compress`.
+
+    GPUs run behind their hosts, which must not wait for each module: the hosts exchange
+    the votes of all of them when the first one asks in a forward or backward pass. On
+    the CPU each module votes when it asks.
+
+    Args:
+      at_once: whether all modules vote when the first one asks.
+    """
+
+    def __init__(self, at_once: bool):
+        self.at_once = at_once
+        #: By the groups that vote: their modules, with the outcome of this pass that
+        #: they have not asked for yet.
+        self._outcomes: dict[tuple[dist.ProcessGroup, ...],
+                             dict[Voter, int | None]] = {}
+        self._latest_pass = 0, -1
+        self._has_warned = False
+
+    def warn_once(self, text: str) -> None:
+        """Warns of what all modules have in common, once."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn(text)
+
+    def join(self, voter: Voter, *groups: dist.ProcessGroup) -> None:
+        """Has a module vote with the others. All ranks of the groups call it."""
+        self._outcomes.setdefault(groups, {}).setdefault(voter, None)
+
+    def leave(self, voter: Voter) -> None:
+        for outcomes in self._outcomes.values():
+            outcomes.pop(voter, None)
+
+    def ask_again(self, voter: Voter) -> None:
+        """Has a module vote in the middle of a pass. All ranks call it."""
+        for outcomes in self._outcomes.values():
+            if voter in outcomes:
+                outcomes[voter] = None
+
+    def ask(self, voter: Voter, *groups: dist.ProcessGroup) -> int:
+        """Returns the largest vote of the ranks of the groups, all of which call this:
+        of a mesh, if the groups are its dims."""
+        if _pytorch.is_dry_run(groups[0]):
+            return voter.vote()
+        if not self.at_once:
+            return _exchange([voter], groups)[0]
+        now = _pytorch.current_pass()
+        if now != self._latest_pass:
+            self._latest_pass = now
+            for outcomes in self._outcomes.values():
+                outcomes.update(dict.fromkeys(outcomes))
+        self.join(voter, *groups)
+        outcomes = self._outcomes[groups]
+        if outcomes[voter] is None:
+            outcomes.update(zip(outcomes, _exchange(list(outcomes), groups)))
+        outcome, outcomes[voter] = outcomes[voter], None
+        assert outcome is not None
+        return outcome
+
+
+def _exchange(voters: list[Voter], groups: tuple[dist.ProcessGroup, ...]) -> list[int]:
+    votes = torch.tensor([voter.vote() for voter in voters])
+    places = {place: vote for place, voter in enumerate(voters)
+              if not votes[place] and (vote := voter.vote_on_device()) is not None}
+    if places:
+        # The host waits once.
+        votes[list(places)] = torch.stack(list(places.values())).cpu()
+    for group in groups:
+        if group.size() > 1:
+            dist.all_reduce(votes, dist.ReduceOp.MAX, _host_group(group))
+    return votes.tolist()
+
+
+@functools.cache
+def _host_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    return _groups.host_part_of(group)

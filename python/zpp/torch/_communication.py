@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _pytorch
-from zpp.torch._accumulate import Passes
+from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._calls import AllGather, ReduceScatter
 from zpp.torch._gathers import Gathers
@@ -24,23 +24,26 @@ class Communication:
 
     Args:
       module: the one of fully_shard that the group belongs to.
-      steps: those of all modules of the same call of `compress`, which share `passes`
-        and `order`, too.
-      guard: that of the call.
+      steps: those of all modules of the same call of `compress`, which share the rest,
+        too.
       names: of the parameters.
     """
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: Steps,
-                 passes: Passes, order: Order[Gathers], guard: Guard | None,
+                 order: Order[Gathers], ballots: Ballots, guard: Guard | None,
                  names: Mapping[Any, str]):
         self._shared = Shared(name, parameters, mesh, variants, steps, guard, names)
-        self.gathers = Gathers(self._shared, order)
-        self.reductions = Reductions(self._shared, module, passes)
+        self.gathers = Gathers(self._shared, order, ballots)
+        self.reductions = Reductions(self._shared, module, ballots)
 
     @property
     def name(self) -> str:
         return self._shared.name
+
+    @property
+    def title(self) -> str:
+        return self._shared.title
 
     @property
     def mesh(self) -> str:

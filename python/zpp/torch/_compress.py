@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`compress` and `report`: FSDP2's collectives as zpp's functions."""
 
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _agreement, _mesh, _pytorch
-from zpp.torch._accumulate import Passes
+from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
 from zpp.torch._communication import Communication
@@ -28,21 +27,13 @@ from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
 from zpp.torch._runtime import library_version, use_groups
-from zpp.torch._secondary import check_comparisons
 from zpp.torch._shared import Steps
-
-#: Communications that `compress` has attached, by the module of fully_shard.
-_attached: "weakref.WeakKeyDictionary[FSDPModule, list[Communication]]" = (
-    weakref.WeakKeyDictionary())
-#: PyTorch's own collectives of what is attached, by the group of parameters.
-_originals: "weakref.WeakKeyDictionary[Any, _pytorch.Collectives]" = (
-    weakref.WeakKeyDictionary())
 
 
 def compress(model: nn.Module, options: Options | None = None, /, *,
              schedule: Mapping[int, Mapping[str, Any]] | None = None,
-             steps_done: int = 0, micro_batches: int = 1,
-             guard: Guard | float | None = None, **changes: Any) -> nn.Module:
+             steps_done: int = 0, guard: Guard | float | None = None, **changes: Any
+             ) -> nn.Module:
     """Replaces the collectives of fully_shard (FSDP2) by those of ZeRO++.
 
         for block in model.blocks:
@@ -65,9 +56,6 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         {5000: {"gradients": "none"}} compresses gradients for 5000 steps. A
         step of a module is a backward pass in which its gradients are reduced.
       steps_done: steps before this call, for a training that is resumed.
-      micro_batches: with accumulate, backward passes of an update, for trainers
-        that call neither set_requires_gradient_sync nor set_is_last_backward of
-        fully_shard. The next pass is the first of an update.
       guard: a bound on relative rounding errors of parameters, as a `zpp.Guard` or a
         number: the module of one above it sends weights, or gradients, in the next
         wider format from then on. In any case a warning names those of which half is
@@ -99,7 +87,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       CompileError: with the compiler's message.
     """
     _pytorch.check_version()
-    _check_arguments(options, schedule, steps_done, micro_batches)
+    _check_arguments(options, schedule, steps_done)
     guarded = Guard.of(guard)
     modules = dict(_pytorch.modules_of(model))
     groups = _groups_of(modules)
@@ -111,15 +99,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     if _is_measured(options, groups):
         options = options.replace(links=_find_links(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
-    accumulates = any(variant.accumulate not in (None, "none")
-                      for _, variant in variants)
-    is_off = not accumulates and all(
+    is_off = all(
         variant.weights == "none" and variant.gradients == "none"
+        and variant.secondary in (None, "none") and variant.accumulate in (None, "none")
         for _, variant in variants)
-    if micro_batches > 1 and not accumulates:
-        warn(f"micro_batches={micro_batches}: it has no effect without accumulate; "
-             f"write accumulate='{list(parse_mesh(options.mesh))[-1]}' to send "
-             f"gradients once per update")
     _check_pending(modules)
     _check_rest(model)
     for name, _, parameters in groups:
@@ -131,18 +114,17 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     for _, variant in variants:
         check_patterns(variant, [name for of_group in names.values()
                                  for name in of_group.values()])
-    passes = Passes(micro_batches)
     order: Order[Gathers] = Order()
     steps = Steps(steps_done)
+    ballots = Ballots(at_once=groups[0][2].device.type != "cpu")
     communications = [
-        Communication(name, module, parameters, options.mesh, variants, steps,
-                      passes, order, guarded, names[parameters])
+        Communication(name, module, parameters, options.mesh, variants, steps, order,
+                      ballots, guarded, names[parameters])
         for name, module, parameters in groups]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
-        "steps_done": steps_done, "micro_batches": micro_batches, "guard": repr(guarded),
-        **tool_versions(),
+        "steps_done": steps_done, "guard": repr(guarded), **tool_versions(),
         "runtime library": library_version(), "PyTorch": torch.__version__,
         "slices of modules": [[each.name, each.facts()]
                               for each in communications]})
@@ -150,7 +132,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         _make_ready(communications)
         _check_use(communications, variants)
     _attach(modules, groups, communications, is_off)
-    passes.follow(list(modules.values()))
+    for module in modules.values():
+        _pytorch.count_forward_passes(module)
     return model
 
 
@@ -160,39 +143,37 @@ def _attach(modules: Mapping[str, FSDPModule],
     """Replaces what is attached to the modules by these, one for each group; if they
     are off, by PyTorch's own collectives."""
     for module in modules.values():
-        for communication in _attached.get(module, ()):
+        for communication in _pytorch.attached(module) or ():
             communication.gathers.detach()
-        _attached[module] = []
+        _pytorch.attach(module, [])
     for (_, module, parameters), communication in zip(groups, communications):
-        original = _originals.pop(parameters, None)
         _pytorch.set_post_backward(
             parameters, communication.reductions.post_backward
             if not is_off and communication.reductions.can_accumulate() else None)
         if is_off:
-            if original is not None:
-                _pytorch.set_collectives(parameters, original, None)
+            _pytorch.restore_collectives(parameters)
             continue
-        _originals[parameters] = (
-            original or _pytorch.own_collectives(parameters))
         _pytorch.set_collectives(
-            parameters, _originals[parameters]
-            if _keeps_own(parameters, parse_mesh(communication.mesh))
+            parameters, None if _keeps_own(parameters, parse_mesh(communication.mesh))
             else communication.collectives(), communication.reductions.all_reduce)
         communication.gathers.follow_loads()
-        _attached[module].append(communication)
+        _pytorch.attached(module).append(communication)
 
 
 def communications_of(model: nn.Module
                       ) -> Iterator[tuple[str, int, Communication]]:
     """Communications within `model`, with the name of the module and their
     numbers there."""
+    seen = set()
     for name, module in _pytorch.modules_of(model):
-        for number, communication in enumerate(_attached.get(module, ())):
-            yield name, number, communication
+        for number, communication in enumerate(_pytorch.attached(module) or ()):
+            # A group of several modules has one.
+            if communication not in seen:
+                seen.add(communication)
+                yield name, number, communication
 
 
-def _check_arguments(options: Any, schedule: Any, steps_done: Any, micro_batches: Any
-                     ) -> None:
+def _check_arguments(options: Any, schedule: Any, steps_done: Any) -> None:
     if not isinstance(options, Options | None):
         raise TypeError(f"expected zpp.torch.Options, or options by name, such "
                         f"as weights='i8', but got {options!r}")
@@ -200,17 +181,10 @@ def _check_arguments(options: Any, schedule: Any, steps_done: Any, micro_batches
         raise TypeError(f"schedule: expected options by step, such as "
                         f"{{5000: {{'gradients': 'none'}}}}, but got "
                         f"{schedule!r}")
-    if not _is_count(steps_done, 0):
+    if (not isinstance(steps_done, int) or isinstance(steps_done, bool)
+            or steps_done < 0):
         raise ValueError(f"steps_done: expected a number of steps, but got "
                          f"{steps_done!r}")
-    if not _is_count(micro_batches, 1):
-        raise ValueError(f"micro_batches: expected a positive number, but got "
-                         f"{micro_batches!r}")
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return (isinstance(value, int) and not isinstance(value, bool)
-            and value >= least)
 
 
 def _check_rest(model: nn.Module) -> None:
@@ -229,12 +203,13 @@ def _check_rest(model: nn.Module) -> None:
 
 def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
     """Checks that no gradients wait, which would be lost."""
-    for name, module in modules.items():
-        if any(each.reductions.is_pending() for each in _attached.get(module, ())):
-            raise RuntimeError(
-                f"'{name}': expected compress to be called between updates, but "
-                f"gradients wait for the last micro-batch of one; "
-                f"zpp.torch.forget(model) drops them")
+    for module in modules.values():
+        for each in _pytorch.attached(module) or ():
+            if each.reductions.is_pending():
+                raise RuntimeError(
+                    f"{each.title}: expected compress to be called between updates, but "
+                    f"gradients wait for the last micro-batch of one; "
+                    f"zpp.torch.forget(model) drops them")
 
 
 def _check_use(communications: list[Communication],
@@ -278,7 +253,6 @@ def forget(model: nn.Module) -> None:
     Raises:
       RuntimeError: if steps have used other weights than there are.
     """
-    check_comparisons(wait=True)
     for _, _, communication in communications_of(model):
         communication.forget()
 
@@ -298,13 +272,12 @@ def report(model: nn.Module) -> dict:
       device of this rank holds between gathers. What PyTorch's own collectives
       send is not in it, once compress has given them back.
     """
-    modules = [(name, module) for name, module in _pytorch.modules_of(model)
-               if module in _attached]
-    if not modules:
+    if all(_pytorch.attached(module) is None
+           for _, module in _pytorch.modules_of(model)):
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
-    communications = [(name, communication) for name, module in modules
-                      for communication in _attached[module]]
+    communications = [(name, communication)
+                      for name, _, communication in communications_of(model)]
     mesh = parse_mesh(communications[0][1].mesh) if communications else {}
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]
@@ -394,16 +367,15 @@ def _check_groups(name: str, parameters: Any, tiers: Mapping[str, int]) -> None:
         try:
             _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
         except ValueError as error:
-            raise ValueError(f"'{name}': {error}") from None
+            raise ValueError(f"{_pytorch.title_of(name, parameters)}: {error}") from None
 
 
 def _check_own(name: str, parameters: Any) -> None:
     """Checks that nobody else has replaced PyTorch's collectives."""
-    found = _pytorch.own_collectives(parameters)
-    if parameters not in _originals and not _pytorch.are_default(found):
+    if found := _pytorch.foreign_collectives(parameters):
         raise ValueError(
-            f"'{name}': expected PyTorch's own collectives, which zpp replaces, "
-            f"but got {' and '.join(type(each).__name__ for each in found)}; "
+            f"{_pytorch.title_of(name, parameters)}: expected PyTorch's own collectives, "
+            f"which zpp replaces, but got {' and '.join(found)}; "
             f"leave out set_custom_all_gather, set_custom_reduce_scatter, "
             f"set_symm_mem_for_comm and "
             f"set_allocate_memory_from_process_group_for_comm for this module, "
@@ -415,9 +387,8 @@ def _check_own(name: str, parameters: Any) -> None:
 def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
     """Whether a group's collectives are its user's, and stay within the fastest tier,
     where they are to be left alone: only replicas are on other nodes."""
-    collectives = _originals.get(parameters) or _pytorch.own_collectives(parameters)
     shards = _pytorch.shard_group(parameters)
-    return (not _pytorch.are_default(collectives) and shards is not None
+    return (bool(_pytorch.foreign_collectives(parameters)) and shards is not None
             and _pytorch.replica_group(parameters) is not None
             and [*_mesh.find_tiers(tiers, dist.get_process_group_ranks(shards))]
             == [*tiers][-1:])

@@ -13,12 +13,13 @@ import torch.distributed as dist
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _mesh, _pytorch
+from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
 from zpp.torch._bucket import sends_differences
 from zpp.torch._functions import run_apart
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain
 from zpp.torch._runtime import follow_timeout
-from zpp.torch._secondary import Hops, SecondaryPartition, make_hops
+from zpp.torch._secondary import Hops, SecondaryPartition, Vote, make_hops
 from zpp.torch._shared import Shared, once, reason_of
 
 
@@ -46,22 +47,30 @@ class Gathers:
 
     Args:
       order: that of all modules of the same call of `compress`.
+      ballots: theirs.
     """
 
-    def __init__(self, shared: Shared, order: "Order[Gathers]"):
+    def __init__(self, shared: Shared, order: "Order[Gathers]", ballots: Ballots):
         self._shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
         #: The results of methods, see `once`.
         self._known: dict[tuple, Any] = {}
-        self._secondary = SecondaryPartition(shared.name, shared.parameters)
+        self._secondary = SecondaryPartition(shared.parameters)
         self._order = order
+        self._ballots = ballots
+        #: This rank's slice, while a gather of it votes.
+        self._source: torch.Tensor | None = None
+        #: The pass in which it has voted ahead of its gather.
+        self._voted: tuple[int, int] | None = None
+        #: Whether weights were written to after the vote in the middle of a pass.
+        self._is_late = False
         #: The latest gather by hops.
         self._latest: _Gather | None = None
         #: The hop that was run ahead of its gather.
         self._ahead: Plan | None = None
         self._hooks: list[Any] = []
-        shared.on_change += [self._known.clear, self._secondary.forget]
+        shared.on_change += [self._known.clear, self._send_whole]
 
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the gathers that the next steps will have,
@@ -130,7 +139,8 @@ class Gathers:
         secondary = options.secondary
         if secondary is None and sends_differences(options):
             secondary = list(tiers)[-1]
-        if secondary in (None, "none") or _pytorch.is_dry_run(group):
+        if (secondary in (None, "none") or _pytorch.is_dry_run(group)
+                or not _pytorch.all_have_elements(self._parameters)):
             return None
         return make_hops(group, _mesh.devices_of(secondary, tiers),
                          self._parameters.device)
@@ -149,14 +159,14 @@ class Gathers:
         begin = (torch.cuda.current_stream(source.device).record_event()
                  if source.is_cuda else None)
         self._latest = _Gather(source.dtype, source.numel(), group, hops)
-        state, step = self._version(source.dtype, source.numel(), group, options)
-        is_held = self._secondary.holds(state, step, source)
-        ahead, self._ahead = self._ahead, None
+        key = options, group, source.dtype, source.numel()
+        is_held, takes_differences = self._decide(key, source, hops, options)
+        ahead, self._ahead, self._voted = self._ahead, None, None
         if is_held:
             outer = ahead or self._outer_plan(
                 options, source.dtype, source.numel(), hops, False)
         else:
-            outer = self._fill(source, hops, options, state, step)
+            outer = self._fill(source, hops, options, key, takes_differences)
             if ahead is not None:
                 self._shared.calls[plan_in_vain(ahead, self._mesh, group)] += 1
         if not _pytorch.is_backward():
@@ -168,23 +178,70 @@ class Gathers:
             outer, self._mesh, group, hops.inner, source.dtype,
             is_held and ahead is None)] += 1
 
-    def _version(self, dtype: torch.dtype, elements: int, group: dist.ProcessGroup,
-                 options: Options) -> tuple[tuple | None, int]:
-        """Returns the state and the step of the weights: what is held of other ones
-        is not that of a gather now."""
-        state = self._secondary.get_state(options, group, dtype, elements)
-        # Trained weights change after their gradients were reduced, whoever
-        # changes them.
-        is_trained = _pytorch.is_trained(self._parameters)
-        return state, (self._shared.steps if is_trained else 0)
+    def _decide(self, key: tuple, source: torch.Tensor, hops: Hops, options: Options
+                ) -> tuple[bool, bool]:
+        """Whether what is held is what a gather now returns, and whether differences may
+        be added to it, as the ranks of the gather decide together."""
+        secondary, step = self._secondary, self._shared.steps
+        is_held = secondary.is_for(key, step)
+        takes_differences = (sends_differences(options)
+                             and secondary.has_base(hops.outer, step))
+        if not is_held and not takes_differences:
+            self._ballots.join(self, hops.outer, hops.inner)
+            return False, False
+        if self._ballots.at_once and self._voted == _pytorch.current_pass():
+            # That was before the hop that was run ahead.
+            outcome: int = Vote.SAME
+        else:
+            outcome = self._ask(source, hops)
+        if outcome == Vote.LATE:
+            raise self._late_error()
+        if outcome == Vote.UNSEEN and is_held:
+            self._ballots.warn_once(
+                f"{self._shared.title}: weights were written to through .data, or by a "
+                f"kernel that PyTorch does not know; they are sent again, as are those of "
+                f"other modules without another warning")
+        is_held = is_held and outcome == Vote.SAME
+        if is_held and self._ballots.at_once:
+            # The vote may be one of the begin of the pass.
+            self._is_late |= secondary.vote() != Vote.SAME
+            secondary.note_use(source)
+        return is_held, takes_differences and outcome != Vote.WHOLE
 
-    def _fill(self, source: torch.Tensor, hops: Hops, options: Options,
-              state: tuple | None, step: int) -> Plan:
+    def _ask(self, source: torch.Tensor, hops: Hops) -> int:
+        self._source = source
+        try:
+            return self._ballots.ask(self, hops.outer, hops.inner)
+        finally:
+            self._source = None
+
+    def vote(self) -> int:
+        self._is_late |= self._secondary.was_wrong()
+        return Vote.LATE if self._is_late else self._secondary.vote()
+
+    def vote_on_device(self) -> torch.Tensor | None:
+        if self._ballots.at_once and _pytorch.is_backward():
+            # Weights are most often those of the forward pass: what GPUs find out may
+            # come later.
+            return None
+        source = self._source
+        if source is None:
+            source = _pytorch.next_slice(self._parameters)
+        if source is None or not self._secondary.has_checksum:
+            return None
+        return self._secondary.differs(source) * int(Vote.UNSEEN)
+
+    def _late_error(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self._shared.title}: expected weights that stay as they are in a forward or "
+            f"backward pass, but got others than the pass has used; call "
+            f"zpp.torch.forget(model) in the pass, after they are written to")
+
+    def _fill(self, source: torch.Tensor, hops: Hops, options: Options, key: tuple,
+              takes_differences: bool) -> Plan:
         """Runs the outer hop, whose result is held."""
         secondary = self._secondary
-        base = None
-        if sends_differences(options):
-            base = secondary.get_base(hops.outer, step, source)
+        base = (secondary.get_base(source, hops.outer) if takes_differences else None)
         outer = self._outer_plan(options, source.dtype, source.numel(), hops,
                                  base is not None)
         exchange = functools.partial(_pytorch.all_gather, group=hops.outer)
@@ -199,7 +256,7 @@ class Gathers:
                 self._shared.function(outer)([source], held, exchange)
             else:
                 _pytorch.all_gather(held, source, hops.outer)
-        secondary.keep(state, step, source, hops.outer)
+        secondary.keep(key, self._shared.steps, source, hops.outer)
         return outer
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
@@ -216,23 +273,24 @@ class Gathers:
         if self._gather_way(options, latest.group, *of,
                             torch.Tensor).hops != latest.hops:
             return
-        state, step = self._version(*of, latest.group, options)
-        if state is None or self._secondary.is_of(state, step):
+        # Written to or not: that is not put to the vote yet.
+        key = options, latest.group, *of
+        if self._secondary.is_for(key, self._shared.steps):
             return
         if begin is None:
-            self._fill_ahead(latest, options, state, step)
+            self._fill_ahead(latest, options, key)
             return
         device = self._parameters.device
         stream = stream_of_hop(device)
         stream.wait_event(begin)
         with torch.cuda.stream(stream):
-            copied = self._fill_ahead(latest, options, state, step)
+            copied = self._fill_ahead(latest, options, key)
         if copied is not None:
             # Nobody changes the weights before.
             torch.cuda.current_stream(device).wait_event(copied)
 
-    def _fill_ahead(self, gather: _Gather, options: Options, state: tuple,
-                    step: int) -> torch.cuda.Event | None:
+    def _fill_ahead(self, gather: _Gather, options: Options, key: tuple
+                    ) -> torch.cuda.Event | None:
         """Runs the outer hop of a gather on the current stream. Returns the event after
         which the weights may change; None on the CPU, or if there is no such hop."""
         source = _pytorch.next_slice(self._parameters)
@@ -243,7 +301,13 @@ class Gathers:
                   if source.is_cuda else None)
         if self._ahead is not None:
             self._shared.calls[plan_in_vain(self._ahead, self._mesh, gather.group)] += 1
-        self._ahead = self._fill(source, gather.hops, options, state, step)
+        hops = gather.hops
+        self._voted = _pytorch.current_pass()
+        takes_differences = (
+            sends_differences(options)
+            and self._secondary.has_base(hops.outer, self._shared.steps)
+            and self._ask(source, hops) < Vote.WHOLE)
+        self._ahead = self._fill(source, hops, options, key, takes_differences)
         self._secondary.record_use()
         return copied
 
@@ -260,7 +324,15 @@ class Gathers:
 
     def forget(self) -> None:
         """Has the next gather cross nodes, whatever is held, with whole weights."""
-        self._secondary.forget()
+        if self._secondary.was_wrong(wait=True):
+            raise self._late_error()
+        self._send_whole()
+
+    def _send_whole(self) -> None:
+        """Has the next gather send whole weights. All ranks call it."""
+        self._secondary.drop()
+        self._voted = None
+        self._ballots.ask_again(self)
 
     def sends_differences(self) -> bool:
         """Whether gathers send differences, at some steps."""
@@ -300,11 +372,12 @@ class Gathers:
         """Has whole weights sent after a state dict was loaded."""
         if self.sends_differences():
             self._hooks = _pytorch.on_load(
-                self._parameters, lambda *_: self._secondary.forget())
+                self._parameters, lambda *_: self._secondary.drop())
 
     def detach(self) -> None:
-        """Undoes `follow_loads`, and leaves the order of gathers."""
+        """Undoes `follow_loads`, and leaves the order of gathers and the votes."""
         self._order.leave(self)
+        self._ballots.leave(self)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

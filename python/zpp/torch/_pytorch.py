@@ -4,7 +4,6 @@
 
 import copy
 import dataclasses
-import datetime
 import functools
 import re
 import threading
@@ -19,13 +18,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
+from zpp.torch._groups import Replicas
+
 #: The oldest and the newest version that the tests have run with.
 TESTED = (2, 9), (2, 15)
 
 #: Attribute in which FSDP2 keeps the process group of the replicas of HSDP.
 _REPLICAS = "replicate_process_group"
-#: FSDP2's functions at the end of a group's backward pass, and of the model's.
-_POST_BACKWARD, _BACKWARD_END = "post_backward", "_root_post_backward_final_callback"
+#: FSDP2's functions at the begin of a forward pass, and at the end of a group's backward
+#: pass.
+_FORWARD, _POST_BACKWARD = "_root_pre_forward", "post_backward"
+#: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
+#: live as long as the module: what `attach` attaches, and what `set_collectives`
+#: replaces.
+_ATTACHED, _ORIGINAL = "_zpp_attached", "_zpp_original"
 #: FSDP2's own collectives, which others may replace.
 _DEFAULTS = ("DefaultAllGather", "DefaultReduceScatter")
 
@@ -79,6 +85,18 @@ def parameter_groups(module: FSDPModule) -> list[Any]:
     return [state._fsdp_param_group] if state._fsdp_param_group else []
 
 
+def title_of(name: str, parameters: Any) -> str:
+    """A module for messages: its name or, where it has none, as the root has not, what
+    it is.
+
+    Args:
+      name: within the model of a call of `compress`, which may be a part.
+    """
+    name = parameters._module_fqn or name
+    return f"'{name}'" if name else (
+        f"the root, {type(parameters.modules[0]).__name__.removeprefix('FSDP')}")
+
+
 def mesh_of(parameters: Any) -> DeviceMesh:
     return parameters.mesh_info.mesh
 
@@ -99,7 +117,22 @@ def replica_group(parameters: Any) -> dist.ProcessGroup | None:
     """The ranks between which gradients are all-reduced; None if there are
     none."""
     group = getattr(parameters.mesh_info, _REPLICAS, None)
-    return group.group if isinstance(group, _Replicas) else group
+    return group.group if isinstance(group, Replicas) else group
+
+
+def attach(module: FSDPModule, things: list[Any] | None) -> None:
+    """Has `attached` return `things` for a module, until it is freed."""
+    setattr(module._get_fsdp_state(), _ATTACHED, things)
+
+
+def attached(module: FSDPModule) -> list[Any] | None:
+    return getattr(module._get_fsdp_state(), _ATTACHED, None)
+
+
+def groups_of_gradients(parameters: Any) -> list[dist.ProcessGroup]:
+    """Those over which gradients are reduced, one after the other."""
+    groups = scatter_group(parameters), replica_group(parameters)
+    return [group for group in groups if group is not None]
 
 
 #: FSDP2's objects for one group of parameters: gather and scatter.
@@ -110,48 +143,39 @@ def own_collectives(parameters: Any) -> Collectives:
     return parameters._all_gather_comm, parameters._reduce_scatter_comm
 
 
-def are_default(collectives: Collectives) -> bool:
-    """False if the user has replaced them."""
-    return tuple(type(each).__name__ for each in collectives) == _DEFAULTS
+def foreign_collectives(parameters: Any) -> list[str]:
+    """The types of FSDP2's objects, before zpp has replaced them, if the user had."""
+    names = [type(each).__name__ for each in getattr(
+        parameters, _ORIGINAL, None) or own_collectives(parameters)]
+    return [] if tuple(names) == _DEFAULTS else names
 
 
-def set_collectives(parameters: Any, collectives: Collectives,
-                    all_reduce: Callable[..., None] | None) -> None:
+def set_collectives(parameters: Any, collectives: Collectives | None,
+                    all_reduce: Callable[..., None]) -> None:
     """Args:
-      all_reduce: called with a tensor, the group of the replicas and the
-        operation; None restores PyTorch's.
+      collectives: None for those that are there.
+      all_reduce: called with a tensor, the group of the replicas and the operation.
     """
-    parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
+    restore_collectives(parameters)
+    setattr(parameters, _ORIGINAL, own_collectives(parameters))
+    if collectives is not None:
+        parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
     group = replica_group(parameters)
-    if group is None:
+    if group is not None:
+        # Other modules may have the same one.
+        parameters.mesh_info = copy.copy(parameters.mesh_info)
+        setattr(parameters.mesh_info, _REPLICAS,
+                Replicas(all_reduce, group, parameters))
+
+
+def restore_collectives(parameters: Any) -> None:
+    """Gives PyTorch its own back."""
+    original = vars(parameters).pop(_ORIGINAL, None)
+    if original is None:
         return
-    # Other modules may have the same one.
-    parameters.mesh_info = copy.copy(parameters.mesh_info)
-    setattr(parameters.mesh_info, _REPLICAS,
-            _Replicas(all_reduce, group) if all_reduce else group)
-
-
-class _Replicas(dist.ProcessGroup):
-    """The replicas of a module of HSDP, for dist.all_reduce.
-
-    FSDP2 lets others reduce after it has reduced between replicas itself, but
-    not in its place. So it gets a process group that does it.
-    """
-
-    def __init__(self, all_reduce: Callable[..., None],
-                 group: dist.ProcessGroup):
-        super().__init__(group.rank(), group.size())
-        self.group = group
-        self._all_reduce = all_reduce
-        # PyTorch looks it up when it logs an error and in profiles.
-        world = distributed_c10d._world
-        for known in (world.pg_map, world.pg_backend_config,
-                      world.pg_group_ranks):
-            known[self] = known[group]
-
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> None:
-        (tensor,) = tensors
-        self._all_reduce(tensor, self.group, opts.reduceOp)
+    parameters._all_gather_comm, parameters._reduce_scatter_comm = original
+    if (group := replica_group(parameters)) is not None:
+        setattr(parameters.mesh_info, _REPLICAS, group)
 
 
 #===--------------------------------------------------------------------===#
@@ -286,12 +310,24 @@ def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:
     return tuple(state)
 
 
+def all_have_elements(parameters: Any) -> bool:
+    """Whether each rank has some element of the weights, in shards of which the last
+    ones may be short or empty."""
+    count = shard_group(parameters).size()
+    for each in parameters.fsdp_params:
+        size = each._orig_size[each.fsdp_placement.dim]
+        if -(-size // count) * (count - 1) < size and each._orig_size.numel():
+            return True
+    return False
+
+
 def next_slice(parameters: Any) -> torch.Tensor | None:
     """A copy of this rank's slice as FSDP2 would gather it now, over all ranks of the
-    weights; None where it would not, because they are not sharded, or where the
-    slice is not on the device."""
+    weights; None where it would not, because they are not sharded, where the slice is
+    not on the device, or where tensor subclasses may gather more than it."""
     if not parameters.is_sharded or any(
             each._sharded_param_data.device != parameters.device
+            or hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather")
             for each in parameters.fsdp_params):
         return None
     with torch.no_grad():
@@ -321,27 +357,6 @@ def set_post_backward(parameters: Any,
     if call is not None:
         original = getattr(parameters, _POST_BACKWARD)
         setattr(parameters, _POST_BACKWARD, functools.partial(call, original))
-
-
-def on_backward_end(modules: Iterable[FSDPModule], call: Callable[[], None]
-                    ) -> set[Any]:
-    """Has `call` called once after each backward pass, in the place of an earlier
-    one; returns FSDP2's states of the modules."""
-    def end(original: Callable[[], None]) -> None:
-        original()
-        call()
-
-    states = {module._get_fsdp_state() for module in modules}
-    for state in states:
-        vars(state).pop(_BACKWARD_END, None)
-        original = getattr(state, _BACKWARD_END)
-        setattr(state, _BACKWARD_END, functools.partial(end, original))
-    return states
-
-
-def all_states(module: FSDPModule) -> set[Any]:
-    """FSDP2's states of the whole model, once it has run."""
-    return set(module._get_fsdp_state()._state_ctx.all_states)
 
 
 def reduces(parameters: Any) -> bool:
@@ -389,6 +404,16 @@ def give_zero_gradient(parameter: Any) -> None:
     weight.grad = torch.zeros_like(weight, dtype=dtype)
 
 
+def weights_of(parameters: Any) -> list[nn.Parameter]:
+    """The parameters of an optimizer."""
+    return [each.sharded_param for each in parameters.fsdp_params]
+
+
+def reduces_unused(parameters: Any) -> bool:
+    """Whether a rank reduces zeros of what only others use."""
+    return getattr(parameters, "reduce_scatter_unused_params", False)
+
+
 def has_gradient_hooks(parameters: Any) -> bool:
     """Whether the user sees gradients as soon as they are reduced."""
     return parameters._all_reduce_hook is not None or any(
@@ -413,32 +438,6 @@ def is_trained(parameters: Any) -> bool:
 # Process groups
 #===--------------------------------------------------------------------===#
 
-def part_of(group: dist.ProcessGroup, ranks: tuple[int, ...],
-            device: torch.device) -> dist.ProcessGroup:
-    """A new group of some of the ranks of `group`, with its back end for
-    `device`, its time limit and its options. All of `ranks` call this."""
-    backend = group._get_backend(device)
-    options = getattr(backend, "options", None)
-    return dist.new_group(
-        ranks, timeout=timeout_of(group, device),
-        backend=f"{device.type}:{backend.name()}",
-        # NCCL's: priority of streams and configuration. Others have none.
-        pg_options=(copy.copy(options) if backend.name() == "nccl" else None),
-        use_local_synchronization=True, group_desc="zpp")
-
-
-def timeout_of(group: dist.ProcessGroup, device: torch.device
-               ) -> datetime.timedelta | None:
-    """The time limit of a group; None if it has none."""
-    options = getattr(group._get_backend(device), "options", None)
-    return getattr(options, "_timeout", None)
-
-
-def set_timeout(group: dist.ProcessGroup, device: torch.device,
-                timeout: datetime.timedelta) -> None:
-    group._get_backend(device)._set_default_timeout(timeout)
-
-
 def factor_of(op: Any) -> float | None:
     """The number with which a reduction multiplies each summand; None if with none."""
     return op.__getstate__()[1] if op == dist.ReduceOp.PREMUL_SUM else None
@@ -462,6 +461,34 @@ def store_of_all() -> dist.Store:
 def is_backward() -> bool:
     """Whether autograd runs a backward pass in this thread."""
     return torch._C._current_graph_task_id() != -1
+
+
+#: How many forward passes `count_forward_passes` has counted.
+_forward_passes = 0
+
+
+def current_pass() -> tuple[int, int]:
+    """The pass that is under way, or was the latest: two that differ have other
+    values."""
+    return _forward_passes, torch._C._current_graph_task_id()
+
+
+def count_forward_passes(module: FSDPModule) -> None:
+    """Counts the forward passes that begin with a module; and all of its own, if they
+    begin with another one for which this was not called."""
+    state = module._get_fsdp_state()
+    if _FORWARD in vars(state):
+        return
+    original = getattr(state, _FORWARD)
+
+    def begin(*args: Any) -> Any:
+        global _forward_passes
+        root = state._state_ctx.iter_forward_root
+        if root is None or _FORWARD not in vars(root):
+            _forward_passes += 1
+        return original(*args)
+
+    setattr(state, _FORWARD, begin)
 
 
 def is_captured(tensor: torch.Tensor) -> bool:

@@ -15,7 +15,8 @@ from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _mesh, _pytorch
-from zpp.torch._accumulate import Accumulation, Passes
+from zpp.torch._accumulate import Accumulation
+from zpp.torch._agreement import Ballots
 from zpp.torch._calls import Work
 from zpp.torch._plans import Plan, make_plan, plan_sum
 from zpp.torch._runtime import follow_timeout
@@ -28,10 +29,10 @@ class Reductions:
 
     Args:
       module: the one of fully_shard that the group belongs to.
-      passes: those of all modules of the same call of `compress`.
+      ballots: those of all modules of the same call of `compress`.
     """
 
-    def __init__(self, shared: Shared, module: FSDPModule, passes: Passes):
+    def __init__(self, shared: Shared, module: FSDPModule, ballots: Ballots):
         self._shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
@@ -40,8 +41,9 @@ class Reductions:
         #: The options of the latest scatter, until its result is reduced.
         self._reduced: Options | None = None
         self._has_warned = False
-        self._accumulation = Accumulation(shared.name, module, shared.parameters,
-                                          passes, self._accumulates)
+        self._ballots = ballots
+        self._accumulation = Accumulation(shared, module,
+                                          self._accumulates)
 
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the reductions that the next steps will
@@ -154,13 +156,20 @@ class Reductions:
         options = self._shared.options_at(self._shared.steps)
         if not self._can_accumulate(options):
             return False
-        if not _pytorch.has_gradient_hooks(self._parameters):
+        if not self._ballots.ask(self, *_pytorch.groups_of_gradients(self._parameters)):
             return True
         if not self._has_warned:
             self._has_warned = True
-            warn(f"'{self._shared.name}': gradients cross nodes in each micro-batch, "
+            warn(f"{self._shared.title}: gradients cross nodes in each micro-batch, "
                  f"because hooks of the user see them as soon as they are reduced")
         return False
+
+    def vote(self) -> int:
+        """Whether hooks of this rank's user see gradients."""
+        return int(_pytorch.has_gradient_hooks(self._parameters))
+
+    def vote_on_device(self) -> None:
+        return None
 
     def can_accumulate(self) -> bool:
         """Whether there is something to send once per update, at some steps."""

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from zpp._library import RankDesc, WorldDesc, call, find_library
 from zpp._measures import OnMeasure, collect
-from zpp.torch import _pytorch
+from zpp.torch import _groups, _pytorch
 from zpp.torch._bucket import Compiled
 from zpp.torch._mesh import describe, find_parts, hosts_of
 
@@ -107,7 +107,7 @@ def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
     """
     key = owner or dist.group.WORLD, ranks
     if key not in _known_parts:
-        made = _pytorch.part_of(group, ranks, device)
+        made = _groups.part_of(group, ranks, device)
         _known_parts[key] = made
         _made_parts.add(made)
     part = _known_parts[key]
@@ -124,11 +124,11 @@ def follow_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
     parts = _followers.get(group)
     if parts is None:
         return
-    timeout = _pytorch.timeout_of(group, device)
+    timeout = _groups.timeout_of(group, device)
     if timeout is None or _timeouts.get(group) == timeout:
         return
     for part in parts:
-        _pytorch.set_timeout(part, device, timeout)
+        _groups.set_timeout(part, device, timeout)
     _timeouts[group] = timeout
 
 

@@ -14,23 +14,39 @@ same numbers to the same numbers, so what they hold stays equal to the bit. What
 rounded is part of the next difference. Whole weights are sent as they are: at first,
 and where the weights change otherwise than by steps, so that differences stay small.
 
-Whether they have changed, PyTorch says by the versions of tensors, which the
-ranks count alike. What is written past them (through `.data`, or by a kernel of
-the user's) is not missed either: with each use of what is held, the device
-compares a checksum of the weights. It ends the training, since the other ranks
-have not waited for it.
+Whether they have changed, PyTorch says by the versions of tensors. What is written past
+them (through `.data`, or by a kernel of the user's) changes a checksum. Each rank sees
+that of its own slice only, so the ranks vote (`Ballots`).
 """
 
 import collections
 import dataclasses
+import enum
 import functools
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from zpp.torch import _pytorch
 from zpp.torch._runtime import get_part
+
+
+class Vote(enum.IntEnum):
+    """Knowledge of a rank about its slice of the weights. The largest one counts."""
+
+    #: It is that of which the others hold something.
+    SAME = 0
+    #: PyTorch has seen that it was written to.
+    WRITTEN = 1
+    #: It has other values, and PyTorch has not seen why.
+    UNSEEN = 2
+    #: Whole weights are to be sent, whatever is held.
+    WHOLE = 3
+    #: It was written to after the vote in the middle of a pass, in which the others have
+    #: used older weights.
+    LATE = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,54 +81,20 @@ def make_hops(group: dist.ProcessGroup, size: int, device: torch.device
         get_part(group, tuple(ranks[first:first + count]), device))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Comparison:
-    """A comparison of checksums that a GPU makes: of the module `name`."""
-
-    name: str
-    #: In memory of the host, once `end` has passed.
-    differs: torch.Tensor
-    end: torch.cuda.Event
-
-
-#: Those that nobody has looked at, in the order of their calls.
-_comparisons: collections.deque[_Comparison] = collections.deque()
-
-
-def check_comparisons(wait: bool = False) -> None:
-    """Raises RuntimeError if weights have changed unseen.
-
-    Args:
-      wait: for the GPU; otherwise it looks at those that are complete.
-    """
-    while _comparisons and (wait or _comparisons[0].end.query()):
-        comparison = _comparisons.popleft()
-        comparison.end.synchronize()
-        _check(comparison.name, bool(comparison.differs))
-
-
-def _check(name: str, differs: bool) -> None:
-    if differs:
-        raise RuntimeError(
-            f"'{name}': expected the weights that the secondary group holds, but "
-            f"got others with the same versions: they were written to through "
-            f".data, or by a kernel that PyTorch does not know; call "
-            f"zpp.torch.forget(model) after that")
-
-
 class SecondaryPartition:
     """The part of a group of parameters that this rank holds.
 
     Args:
-      name: of their module.
       parameters: what fully_shard knows of the group.
     """
 
-    def __init__(self, name: str, parameters: Any):
-        self._name = name
+    def __init__(self, parameters: Any):
         self._parameters = parameters
-        #: The state that `_tensor` was gathered of; None if it holds nothing.
-        self._state: tuple | None = None
+        #: The gather that `_tensor` is a result of, as all ranks know it; None if it
+        #: holds nothing that one would return.
+        self._key: tuple | None = None
+        #: The versions of this rank's slice, the memory that has them, its checksum.
+        self._versions: tuple | None = None
         self._storages: list[torch.UntypedStorage] = []
         self._checksum: torch.Tensor | None = None
         self._tensor: torch.Tensor | None = None
@@ -121,57 +103,85 @@ class SecondaryPartition:
         self._base: dist.ProcessGroup | None = None
         #: The step at which it was filled; -1 for one before all steps.
         self._step = -1
+        #: Whether this rank wants whole weights to be sent.
+        self._is_dropped = False
         #: The end of its latest use.
         self._used: torch.cuda.Event | None = None
-
-    def get_state(self, *also: Any) -> tuple | None:
-        """Returns what the partition depends on: the weights, and `also`."""
-        weights = _pytorch.state_of(self._parameters)
-        return None if weights is None else (weights, *also)
+        #: Whether slices were other ones when what is held was used; in memory of the
+        #: host, on GPUs once the events have passed.
+        self._comparisons: collections.deque[
+            tuple[torch.Tensor, torch.cuda.Event | None]] = collections.deque()
 
     @property
     def bytes(self) -> int:
         """Bytes of the device that it takes."""
         return 0 if self._tensor is None else self._tensor.nbytes
 
-    def is_of(self, state: tuple, step: int) -> bool:
-        """Whether it was gathered of these weights, if PyTorch has seen all changes."""
-        return state == self._state and step == self._step
+    @property
+    def has_checksum(self) -> bool:
+        """Whether it was gathered of a slice of this rank."""
+        return self._checksum is not None
 
-    def holds(self, state: tuple | None, step: int, source: torch.Tensor
-              ) -> bool:
-        """True if what `source`, this rank's slice, is a part of has been
-        gathered already.
+    def is_for(self, key: tuple, step: int) -> bool:
+        """Whether it holds what a gather returns if no rank has written to its weights
+        but in steps.
 
         Args:
+          key: what it depends on besides the weights.
           step: so many have changed the weights.
-
-        Raises:
-          RuntimeError: if it has been, but the slice is another one. On GPUs
-            that may come with a later call.
         """
-        check_comparisons()
         # A module that is used twice may be gathered for its second use after
         # the gradients of the first are reduced.
-        if state is None or state != self._state or (
-                step != self._step and not _pytorch.is_backward()):
-            return False
-        # The checksum may come from another stream.
+        return key == self._key and (step == self._step or _pytorch.is_backward())
+
+    def has_base(self, group: dist.ProcessGroup, step: int) -> bool:
+        """Whether differences may be added to it: steps have changed the weights
+        since."""
+        return self._base is group and step > self._step
+
+    def vote(self) -> Vote:
+        """Returns what this rank knows without its device."""
+        if self._is_dropped:
+            return Vote.WHOLE
+        versions = _pytorch.state_of(self._parameters)
+        return (Vote.WRITTEN if versions is None or versions != self._versions else
+                Vote.SAME)
+
+    def differs(self, source: torch.Tensor) -> torch.Tensor:
+        """Whether this rank's slice has other bits than when it was gathered."""
+        # It may come from another stream.
         self.wait()
-        differs = _checksum(source) != self._checksum
-        if not source.is_cuda:
-            _check(self._name, bool(differs))
-            return True
-        host = torch.empty((), dtype=torch.bool, pin_memory=True)
-        host.copy_(differs, non_blocking=True)
-        _comparisons.append(_Comparison(
-            self._name, host,
-            torch.cuda.current_stream(source.device).record_event()))
-        return True
+        return _checksum(source) != self._checksum
+
+    def note_use(self, source: torch.Tensor) -> None:
+        """Has the device find out whether it is right to use what is held."""
+        differs, end = self.differs(source), None
+        if source.is_cuda:
+            differs = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(
+                differs, non_blocking=True)
+            end = torch.cuda.current_stream(source.device).record_event()
+        self._comparisons.append((differs, end))
+
+    def was_wrong(self, wait: bool = False) -> bool:
+        """Whether it was wrong to use what is held.
+
+        Args:
+          wait: for the GPU; otherwise it looks at what is known.
+        """
+        while self._comparisons:
+            differs, end = self._comparisons[0]
+            if end is not None:
+                if not wait and not end.query():
+                    return False
+                end.synchronize()
+            self._comparisons.popleft()
+            if differs:
+                return True
+        return False
 
     def get_buffer(self, elements: int, like: torch.Tensor) -> torch.Tensor:
         """Returns a buffer to gather to. What it held is lost."""
-        self.forget()
+        self._key = self._base = None
         self.wait()
         buffer = self._tensor
         if (buffer is None or buffer.numel() != elements
@@ -179,32 +189,33 @@ class SecondaryPartition:
             self._tensor = like.new_empty(elements)
         return self._tensor
 
-    def get_base(self, group: dist.ProcessGroup, step: int, source: torch.Tensor
+    def get_base(self, source: torch.Tensor, group: dist.ProcessGroup
                  ) -> torch.Tensor | None:
         """Returns what the ranks of `group` hold, if the difference of `source`, this
-        rank's slice, is to be added to it: steps have changed the weights since."""
+        rank's slice, can be added to it."""
         held = self._tensor
-        if (self._base is not group or step <= self._step or held is None
-                or held.numel() != source.numel() * group.size()
+        if (held is None or held.numel() != source.numel() * group.size()
                 or held.dtype != source.dtype or held.device != source.device):
             return None
         # Until it is known that all have arrived.
-        self.forget()
+        self._key = self._base = None
         self.wait()
         return held
 
-    def keep(self, state: tuple | None, step: int, source: torch.Tensor,
+    def keep(self, key: tuple, step: int, source: torch.Tensor,
              group: dist.ProcessGroup) -> None:
         """Says of what the buffer was gathered, over which group."""
-        self._state = state
+        self._key = key
         self._step = step
         self._base = group
+        self._is_dropped = False
+        self._versions = _pytorch.state_of(self._parameters)
         self._storages = _pytorch.storages_of(self._parameters)
         self._checksum = _checksum(source)
 
     def own(self, group: dist.ProcessGroup) -> torch.Tensor | None:
         """Returns a copy of what all ranks hold of this rank's slice."""
-        if self._base is not group:
+        if self._base is not group or self._is_dropped:
             return None
         self.wait()
         own = self._tensor.chunk(group.size())[group.rank()].clone()
@@ -217,10 +228,12 @@ class SecondaryPartition:
         held = self.get_buffer(own.numel() * group.size(), own)
         _pytorch.all_gather(held, own, group)
         self._base, self._step = group, -1
+        self._is_dropped = False
         self.record_use()
 
-    def forget(self) -> None:
-        self._state = self._base = None
+    def drop(self) -> None:
+        """Has this rank vote for whole weights."""
+        self._is_dropped = True
 
     def gather(self, result: torch.Tensor, hops: Hops) -> None:
         """Gathers what the ranks of the secondary group hold."""
@@ -248,7 +261,39 @@ class SecondaryPartition:
             self._used.wait()
 
 
+#: Words in a row of a checksum.
+_ROW = 1024
+
+
 def _checksum(source: torch.Tensor) -> torch.Tensor:
-    """Sums the bits of a slice, on its device."""
-    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64, 1: torch.uint8}
-    return source.view(integers[source.element_size()]).sum(dtype=torch.int64)
+    """Sums the words of a slice, on its device, each times a number of its place: parts
+    that change places change the sum."""
+    content = source.view(torch.uint8)
+    if content.numel() % 8 or content.storage_offset() % 8:
+        content = nn.functional.pad(content, (0, -content.numel() % 8))
+    words = content.view(torch.int64)
+    factors = _factors(source.device)
+    rows = words.numel() // _ROW
+    sums = [(_fold(part) * factors[:part.size(1)]).sum(1)
+            for part in (words[:rows * _ROW].view(rows, _ROW),
+                         words[rows * _ROW:].view(1, -1))]
+    total = _fold(torch.cat(sums))
+    return (total * _scatter(torch.arange(1, rows + 2, device=source.device))).sum()
+
+
+def _fold(words: torch.Tensor) -> torch.Tensor:
+    """The upper bits of words count as lower ones, too: factors leave little of the
+    former."""
+    return words ^ (words >> 32)
+
+
+def _scatter(places: torch.Tensor) -> torch.Tensor:
+    """A factor for each place."""
+    for _ in range(2):
+        places = _fold(places * -7046029254386353131)
+    return places
+
+
+@functools.cache
+def _factors(device: torch.device) -> torch.Tensor:
+    return _scatter(torch.arange(1, _ROW + 1, device=device))

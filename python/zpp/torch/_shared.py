@@ -106,6 +106,11 @@ class Shared:
         #: Called where parameters travel otherwise from now on.
         self.on_change: list[Callable[[], None]] = [self._known.clear]
 
+    @property
+    def title(self) -> str:
+        """The module, for messages."""
+        return _pytorch.title_of(self.name, self.parameters)
+
     def options_at(self, step: int) -> Options:
         for first, options in self.variants:
             if first <= step:
@@ -221,7 +226,7 @@ class Shared:
     def check_capture(self, tensor: torch.Tensor) -> None:
         if _pytorch.is_captured(tensor):
             raise RuntimeError(
-                f"'{self.name}': expected collectives that run, but got some that a "
+                f"{self.title}: expected collectives that run, but got some that a "
                 f"CUDA graph records; what zpp counts and keeps from step to step "
                 f"would stand still while it is replayed; leave CUDA graphs out "
                 f"(torchtitan: training.disable_cuda_graphs)")

@@ -1,0 +1,229 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions that the ranks run: where ranks differ, or a part of them has its own."""
+
+import contextlib
+import gc
+import warnings
+import weakref
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import checkpoint
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import zpp.torch
+from zpp.torch import _agreement
+
+import training
+from training import (WIDTH, all_ranks, compress, device, evaluate_around,
+                      fully_shard, gathered_bytes, loss_of, make_batch,
+                      make_model, update)
+
+
+@contextlib.contextmanager
+def votes_at_once():
+    """As on GPUs: all modules vote when the first one is gathered in a pass."""
+    init = _agreement.Ballots.__init__
+    with mock.patch.object(_agreement.Ballots, "__init__",
+                           lambda self, at_once: init(self, True)):
+        yield
+
+
+def evaluate_as_on_gpus(change: str, options, **more):
+    with votes_at_once():
+        return evaluate_around(change, options, **more)
+
+
+def train_as_on_gpus(function, options, **more):
+    with votes_at_once():
+        return getattr(training, function)(options, **more)
+
+
+class Heads(nn.Module):
+    """A head of one row, of which one rank has all elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+
+def train_with_average(options) -> list[float]:
+    """Losses of a training whose weights become an average in each step, by code that
+    skips empty shards."""
+    torch.manual_seed(0)
+    model = Heads().to(device())
+    for part in (model.body, model.head, model):
+        fully_shard(part, mesh=all_ranks())
+    if options is not None:
+        compress(model, **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    average = {name: parameter.to_local().detach().clone()
+               for name, parameter in model.named_parameters()}
+    losses = []
+    for step in range(4):
+        inputs, _ = make_batch(step)
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                shard = parameter.to_local()
+                if shard.numel():
+                    shard.copy_(average[name].lerp_(shard, 0.5))
+            losses += [float(loss), float(model(inputs).sum())]
+        model.reshard()
+    return losses
+
+
+def merge_and_train(options, steps=4) -> tuple[list[float], list[str]]:
+    """Losses of a training that adds something to its weights for an evaluation, past
+    PyTorch's versions, and takes it away again; and warnings."""
+    model = make_model(options, adapters=True)
+    optimizer = torch.optim.SGD(
+        [each for each in model.parameters() if each.requires_grad], 0.1)
+    merged = [module.up.weight for module in model[:2]]
+    losses = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            losses.append(update(model, optimizer))
+            for sign in (1, -1):
+                for weight in merged:
+                    weight.data += sign * torch.full_like(weight, 0.125)
+                if sign > 0:
+                    with torch.no_grad():
+                        losses.append(float(loss_of(model, make_batch(step))))
+                    for module in (*model[:2], model):
+                        module.reshard()
+    return losses, [str(each.message) for each in caught
+                    if each.category is UserWarning and "zpp" not in str(each.filename)
+                    and "weights" in str(each.message)]
+
+
+def writes_within_a_pass(options, forgets: bool) -> str:
+    """The error of passes in whose middle the last block is written to, where hosts
+    vote once in a pass; "none" if there is none."""
+    with votes_at_once():
+        model = make_model(options, frozen=True)
+        model.requires_grad_(False)
+
+        def write(*_):
+            with torch.no_grad():
+                for parameter in model[1].parameters():
+                    parameter.mul_(0.5)
+            if forgets:
+                zpp.torch.forget(model[1])
+
+        model[0].register_forward_hook(write)
+        try:
+            with torch.no_grad():
+                for _ in range(3):
+                    model(make_batch()[0])
+        except RuntimeError as error:
+            return str(error)
+    return "none"
+
+
+def bytes_of_switched(options) -> list[int]:
+    """Bytes of gathers between nodes in each of some steps, of a model of which one
+    block is frozen in turn."""
+    model = make_model(options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sent = [0]
+    for step in range(5):
+        model[step % 2].requires_grad_(False)
+        update(model, optimizer)
+        model.requires_grad_(True)
+        sent.append(gathered_bytes(model))
+    return [after - before for before, after in zip(sent, sent[1:])]
+
+
+def groups_after_a_part_compresses() -> bool:
+    """Whether groups and meshes of all ranks work after two ranks have compressed a
+    model of their own, and checkpoints of a model of all ranks."""
+    rank = dist.get_rank()
+    group = dist.new_group([0, 2])
+    if rank in (0, 2):
+        model = Heads().to(device())
+        fully_shard(model, mesh=DeviceMesh.from_group(group, device().type))
+        compress(model, mesh="node:2,gpu:2", weights="i8", secondary="gpu")
+        model(make_batch()[0]).sum().backward()
+    found = dist.new_group([0, 1])
+    if rank in (0, 1):
+        number = torch.ones((), device=device())
+        dist.all_reduce(number, group=found)
+        assert number == 2
+    mesh = init_device_mesh(device().type, (2, 2), mesh_dim_names=("a", "b"))
+    number = torch.ones((), device=device())
+    dist.all_reduce(number, group=mesh.get_group("a"))
+    local = dist.new_group([rank - rank % 2, rank - rank % 2 + 1],
+                           use_local_synchronization=True)
+    dist.all_reduce(number, group=local)
+    return bool(number == 4)
+
+
+def saves_after_a_part_compresses(folder: str) -> bool:
+    """Whether a checkpoint of a model of all ranks has its weights then."""
+    groups_after_a_part_compresses()
+    model = make_model({**training.ZEROPP, "secondary": "gpu"})
+    state = model.state_dict()
+    checkpoint.save(state, checkpoint_id=folder)
+    expected = {name: value.full_tensor().clone() for name, value in state.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    checkpoint.load(state, checkpoint_id=folder)
+    return all(torch.equal(value.full_tensor(), expected[name])
+               for name, value in state.items())
+
+
+def is_freed(options, **more) -> list[bool]:
+    """Whether a model, and one of its shards, are there after the last reference to
+    it."""
+    model = make_model(options, **more)
+    optimizer = torch.optim.SGD(
+        [each for each in model.parameters() if each.requires_grad], 0.1)
+    update(model, optimizer)
+    zpp.torch.report(model)
+    found = [weakref.ref(model), weakref.ref(model[0]),
+             weakref.ref(next(model.parameters()).to_local().untyped_storage())]
+    del model, optimizer
+    gc.collect()
+    return [each() is None for each in found]
+
+
+def gradients_with_hooks_on_one_rank(options) -> dict[str, torch.Tensor]:
+    """Gradients of two micro-batches, where rank 1 looks at those of one module."""
+    model = make_model(options)
+    if dist.get_rank() == 1:
+        model[0].up.weight.register_post_accumulate_grad_hook(lambda _: None)
+    for is_last in (False, True):
+        model.set_is_last_backward(is_last)
+        loss_of(model, make_batch(int(is_last))).backward()
+    return {name: parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
+
+
+def warnings_of_parts(options) -> list[str]:
+    """Warnings of weights that are written to unseen: those of the root, and those of a
+    block for which compress is called alone."""
+    model = make_model(options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for part in (model, model[0]):
+            compress(part, **options)
+            for _ in range(2):
+                with torch.no_grad():
+                    model(make_batch()[0])
+                model.reshard()
+                for parameter in part.parameters():
+                    parameter.data.mul_(0.5)
+    return [str(each.message) for each in caught if "written" in str(each.message)]
