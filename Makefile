@@ -24,6 +24,8 @@ WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
   ZPP_XLA=$(abspath $(BUILD))/lib/libzpp_xla.so PYTHONPATH=python $(VENV_PYTHON)
+TORCH_PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
+  ZPP_RT=$(abspath $(BUILD))/lib/libzpp_rt.so PYTHONPATH=python $(CURDIR)/.venv-torch/bin/python
 LLVM_BIN := /usr/lib/llvm-22/bin
 SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt) $(if $(WITH_CUDA),--cuda)
 
@@ -69,8 +71,7 @@ test-all: build ## the same, and those that are slow or repeat others with other
 test-torch: configure ## the tests of zpp.torch; PyTorch (5.4 GB) goes into .venv-torch
 	@$(SETUP) --torch
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
-	ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt ZPP_RT=$(abspath $(BUILD))/lib/libzpp_rt.so \
-	  PYTHONPATH=python .venv-torch/bin/python -m pytest -q --durations=3 test/torch
+	$(TORCH_PYTHON) -m pytest -q --durations=3 test/torch
 
 ##@ Develop
 setup: ## install what is missing: apt packages, .venv with JAX
@@ -141,6 +142,10 @@ fuzz: zpp-opt ## mutated programs, text and bytes, then random trainings, FUZZ_S
 	    build-sanitize/corpus/$$name fuzz/corpus/$$name || exit 1; done
 	PYTHONPATH=python $(VENV_PYTHON) fuzz/fuzz_manifest.py --seconds=$(FUZZ_SECONDS)
 	$(PYTHON) test/python/programs.py --seconds=$(FUZZ_SECONDS)
+	@if [ -x .venv-torch/bin/python ]; then \
+	  cmake --build $(BUILD) --parallel $(JOBS) --target zpp-bundle zpp_rt && \
+	  $(TORCH_PYTHON) test/torch/programs.py --seconds=$(FUZZ_SECONDS); \
+	else echo "no programs of PyTorch, which make test-torch installs"; fi
 
 bench: zpp-opt ## run the experiments that need no GPU, one table each
 	$(PYTHON) bench/compile_time.py
