@@ -13,6 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import zpp.torch
 from training import CLASSES, all_ranks, compress, device, loss_of, make_batch
+from zpp.torch._compress import communications_of
 
 WIDTH = 32
 
@@ -198,3 +199,20 @@ def names_of_exact(options) -> dict[str, torch.Tensor]:
             for name, each in model.named_parameters()}
 
 
+
+
+def bytes_of_block(options, width: int) -> tuple[float, float]:
+    """Volumes of a block of a GPT between nodes, for a gather of weights and a scatter of
+    gradients, by the bytes of its weights: as they are and with zpp."""
+    with torch.device("meta"):
+        block = nn.TransformerEncoderLayer(width, 8, 4 * width)
+    fully_shard(block, mesh=all_ranks(), mp_policy=MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))
+    compress(block, **options)
+    ((_, _, communication),) = communications_of(block)
+    plans = [maker() for maker in communication.makers()]
+    assert {plan.kind for plan in plans} == {"all_gather", "reduce_scatter"}
+    # A rank sends its slice, a quarter, to the other one of two nodes.
+    weights = sum(each.numel() for each in block.parameters()) * 2 / 4
+    return (sum(plan.before["node"] for plan in plans) / weights,
+            sum(plan.after["node"] for plan in plans) / weights)
