@@ -130,3 +130,11 @@ func.func @direction(%x: tensor<4xf32>) {
   %0 = sdy.propagation_barrier %x allowed_direction=SIDEWAYS : tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @number(%x: tuple<tensor<f32>>) {
+  // expected-error@+1 {{integer value too large}}
+  %0 = stablehlo.get_tuple_element %x[3000000000] : (tuple<tensor<f32>>) -> tensor<f32>
+  return
+}

@@ -233,11 +233,13 @@ static FailureOr<Attribute> read(Reader &reader, const AttributeSpec &spec) {
   Builder &builder = reader.builder();
   switch (getKind(spec)) {
   case AttributeKind::Integer: {
-    int64_t number;
-    if (parser.parseInteger(number))
+    int64_t number = 0;
+    int32_t small = 0;
+    bool isLong = spec.kind == "i64";
+    if (isLong ? parser.parseInteger(number) : parser.parseInteger(small))
       return failure();
-    Type type = builder.getIntegerType(spec.kind == "i64" ? 64 : 32);
-    return Attribute(builder.getIntegerAttr(type, number));
+    return Attribute(isLong ? builder.getI64IntegerAttr(number)
+                            : builder.getI32IntegerAttr(small));
   }
   case AttributeKind::Bool: {
     BoolAttr flag;
