@@ -292,9 +292,9 @@ cudaError_t launchQuantize(const ConstTensor &source, const void *held,
             if constexpr (path == Path::Single)
               return launch<kernel>(divideUp(items, kThreads), index.chunks,
                                     kThreads, params, target);
-            return launchRows<kernel>(
-                items, index.chunks, kThreads,
-                /*waitsForMemory=*/format != WireFormat::I4, params, target);
+            return launchRows<kernel>(items, index.chunks, kThreads,
+                                      /*waitsForMemory=*/codeBits(format) == 8,
+                                      params, target);
           };
           auto launchPlain = [&](auto path) {
             QuantizeParams params = create(kItem);

@@ -248,6 +248,45 @@ static Value resize(StablehloBuilder &b, Value value, int64_t size) {
   return b.slice(value, 1, 0, size);
 }
 
+/// Puts `codes`, of which each is a byte of [chunks, count], together as they
+/// travel.
+static Value packCodes(StablehloBuilder &b, Value codes, QuantAttr quant) {
+  switch (quant.getWireFormat()) {
+  case WireFormat::None:
+  case WireFormat::I8:
+    return codes;
+  case WireFormat::I4:
+    break;
+  }
+  int64_t even = llvm::alignTo(b.shapeOf(codes)[1], 2);
+  codes = b.padTo(codes, 1, even);
+  Value low = b.slice(codes, 1, 0, even, 2);
+  Value high = b.slice(codes, 1, 1, even, 2);
+  return b.elementwise(
+      "or", {b.withI8("and", low, 0xf), b.withI8("shift_left", high, 4)});
+}
+
+/// Takes the `elements` codes of each chunk apart that `bytes` has.
+static Value unpackCodes(StablehloBuilder &b, Value bytes, int64_t elements,
+                         QuantAttr quant) {
+  switch (quant.getWireFormat()) {
+  case WireFormat::None:
+  case WireFormat::I8:
+    return bytes;
+  case WireFormat::I4:
+    break;
+  }
+  // The low nibble, then the high one: to the top and down with the sign.
+  int64_t chunks = b.shapeOf(bytes)[0], size = b.shapeOf(bytes)[1];
+  SmallVector<int64_t> pairs{chunks, size, 2};
+  Value top = b.constant(DenseElementsAttr::get(
+      RankedTensorType::get({2}, b.i8()), ArrayRef<int8_t>{4, 0}));
+  Value codes = b.elementwise("shift_left", {b.broadcast(bytes, pairs, {0, 1}),
+                                             b.broadcast(top, pairs, {2})});
+  codes = b.withI8("shift_right_arithmetic", codes, 4);
+  return b.slice(b.reshape(codes, {chunks, 2 * size}), 1, 0, elements);
+}
+
 /// Wire chunks tensor<chunks x bytes x i8> of `values`, which are float and in
 /// any shape, as they are: rotated before, where the format says so.
 Value zpp::stablehlo_arith::quantize(StablehloBuilder &b, Value values,
@@ -263,15 +302,7 @@ Value zpp::stablehlo_arith::quantize(StablehloBuilder &b, Value values,
 
   // Padded elements have code 0, as the gap after the payload has.
   codes = b.reshape(codes, {chunks, layout.blocks * block});
-  if (quant.getWireFormat() == WireFormat::I4) {
-    int64_t even = llvm::alignTo(b.shapeOf(codes)[1], 2);
-    codes = b.padTo(codes, 1, even);
-    Value low = b.slice(codes, 1, 0, even, 2);
-    Value high = b.slice(codes, 1, 1, even, 2);
-    codes = b.elementwise(
-        "or", {b.withI8("and", low, 0xf), b.withI8("shift_left", high, 4)});
-  }
-  codes = resize(b, codes, layout.scalesOffset);
+  codes = resize(b, packCodes(b, codes, quant), layout.scalesOffset);
 
   scales = b.withUI32("shift_right_logical", scales, 16);
   scales = b.bitcast(b.convert(scales, b.ui16()), b.i8());
@@ -288,17 +319,7 @@ Value zpp::stablehlo_arith::dequantize(StablehloBuilder &b, Value bytes,
   int64_t block = getBlockSize(quant, layout);
   bytes = b.reshape(bytes, {chunks, layout.chunkBytes});
   Value codes = b.slice(bytes, 1, 0, layout.payloadBytes);
-  if (quant.getWireFormat() == WireFormat::I4) {
-    // The low nibble, then the high one: to the top and down with the sign.
-    SmallVector<int64_t> pairs{chunks, layout.payloadBytes, 2};
-    Value top = b.constant(DenseElementsAttr::get(
-        RankedTensorType::get({2}, b.i8()), ArrayRef<int8_t>{4, 0}));
-    codes = b.elementwise("shift_left", {b.broadcast(codes, pairs, {0, 1}),
-                                         b.broadcast(top, pairs, {2})});
-    codes = b.withI8("shift_right_arithmetic", codes, 4);
-    codes = b.slice(b.reshape(codes, {chunks, 2 * layout.payloadBytes}), 1, 0,
-                    elements);
-  }
+  codes = unpackCodes(b, codes, elements, quant);
 
   Value scales = b.slice(bytes, 1, layout.scalesOffset,
                          layout.scalesOffset + 2 * layout.blocks);

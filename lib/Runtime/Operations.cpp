@@ -57,7 +57,8 @@ static Status checkType(int64_t value, ElementType &type) {
 }
 
 static Status checkWire(int64_t format, int64_t block, Wire &wire) {
-  if (format != ZPP_RT_FORMAT_I8 && format != ZPP_RT_FORMAT_I4)
+  if (std::find(std::begin(kCodedFormats), std::end(kCodedFormats),
+                static_cast<WireFormat>(format)) == std::end(kCodedFormats))
     return unsupported(expected("wire format I8 or I4", format));
   if (!isValidBlock(block))
     return unsupported(expected("a block that is a power of two from " +

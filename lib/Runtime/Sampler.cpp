@@ -35,20 +35,12 @@ static uint64_t mix(uint64_t value) {
   return value ^ value >> 31;
 }
 
-/// Bytes of `count` codes.
-static int64_t codeBytes(WireFormat format, int64_t count) {
-  return format == WireFormat::I4 ? (count + 1) / 2 : count;
-}
-
 /// The value of code `code` of `codes` with scale `scale` of `scales`.
 static float decode(WireFormat format, const uint8_t *codes, int64_t index,
                     const uint8_t *scales, int64_t scale) {
   uint16_t bits;
   std::memcpy(&bits, scales + 2 * scale, sizeof(bits));
-  int32_t code = format == WireFormat::I4
-                     ? unpackNibble(codes[index / 2], index % 2)
-                     : static_cast<int8_t>(codes[index]);
-  return decodeValue(code, floatOfBF16Bits(bits));
+  return decodeValue(loadCode(codes, index, format), floatOfBF16Bits(bits));
 }
 
 static float readElement(ElementType type, const uint8_t *data) {

@@ -45,13 +45,8 @@ void zpp::quantizeChunk(const float *values, int64_t elements,
     stored[1] = static_cast<uint8_t>(scale >> 8);
 
     float inverse = inverseScale(floatOfBF16Bits(scale));
-    for (int64_t i = begin; i < end; ++i) {
-      int32_t code = encodeValue(values[i], inverse);
-      if (format == WireFormat::I8)
-        chunk[i] = static_cast<uint8_t>(code);
-      else
-        chunk[i / 2] |= i % 2 ? packNibbles(0, code) : packNibbles(code, 0);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      storeCode(chunk, i, encodeValue(values[i], inverse), format);
   }
 }
 
@@ -79,10 +74,7 @@ static float decodeElement(const uint8_t *chunk, const ChunkLayout &layout,
   const uint8_t *stored = chunk + layout.scalesOffset + 2 * (index / block);
   float scale =
       floatOfBF16Bits(static_cast<uint16_t>(stored[0] | stored[1] << 8));
-  int32_t code = format == WireFormat::I8
-                     ? static_cast<int8_t>(chunk[index])
-                     : unpackNibble(chunk[index / 2], index % 2);
-  return decodeValue(code, scale);
+  return decodeValue(loadCode(chunk, index, format), scale);
 }
 
 void zpp::dequantizeChunk(const uint8_t *chunk, int64_t elements,

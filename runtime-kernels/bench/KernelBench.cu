@@ -242,11 +242,7 @@ const char *str(ElementType type) {
          : type == ElementType::BF16 ? "bf16"
                                      : "f16";
 }
-const char *str(WireFormat format) {
-  return format == WireFormat::I8   ? "i8"
-         : format == WireFormat::I4 ? "i4"
-                                    : "none";
-}
+const char *str(WireFormat format) { return nameOf(format); }
 
 class Table {
 public:

@@ -342,11 +342,6 @@ ElementType typeOf(Kind kind) {
          : kind == Kind::F16 ? ElementType::F16
                              : ElementType::F32;
 }
-WireFormat formatOf(Kind kind) {
-  return kind == Kind::I8   ? WireFormat::I8
-         : kind == Kind::I4 ? WireFormat::I4
-                            : WireFormat::None;
-}
 
 //===----------------------------------------------------------------------===//
 // One case of each operation

@@ -98,10 +98,9 @@ static int64_t parseNumber(std::string_view text, bool isBytes) {
 static WireFormat parseFormat(std::string_view text) {
   if (text == "none")
     return WireFormat::None;
-  if (text == "i8")
-    return WireFormat::I8;
-  if (text == "i4")
-    return WireFormat::I4;
+  for (WireFormat format : kCodedFormats)
+    if (text == nameOf(format))
+      return format;
   throw error("expected format none, i8 or i4, but got " + quote(text));
 }
 

@@ -132,9 +132,55 @@ constexpr bool isValidBlock(int64_t block) {
   return block >= kMinBlock && block <= kMaxBlock && (block & (block - 1)) == 0;
 }
 
+/// The properties that distinguish formats with codes.
+struct WireFormatTraits {
+  /// The largest code. Codes are symmetric.
+  int32_t maxCode;
+  /// How many codes a byte holds.
+  int32_t codesPerByte;
+};
+
+/// The formats with codes.
+inline constexpr WireFormat kCodedFormats[] = {WireFormat::I8, WireFormat::I4};
+
+// The switches over formats have no default, so that compilers name those that
+// lack a new one.
+
+/// Returns the traits of a format with codes.
+ZPP_HOST_DEVICE constexpr WireFormatTraits getTraits(WireFormat format) {
+  switch (format) {
+  case WireFormat::None:
+    break;
+  case WireFormat::I8:
+    return {127, 1};
+  case WireFormat::I4:
+    return {7, 2};
+  }
+  return {0, 1};
+}
+
+/// The word for a format in options and reports.
+constexpr const char *nameOf(WireFormat format) {
+  switch (format) {
+  case WireFormat::None:
+    break;
+  case WireFormat::I8:
+    return "i8";
+  case WireFormat::I4:
+    return "i4";
+  }
+  return "none";
+}
+
 /// The largest code of a format.
 ZPP_HOST_DEVICE constexpr int32_t maxCode(WireFormat format) {
-  return format == WireFormat::I4 ? 7 : 127;
+  return getTraits(format).maxCode;
+}
+
+/// The bytes of `count` codes.
+ZPP_HOST_DEVICE constexpr int64_t codeBytes(WireFormat format, int64_t count) {
+  int32_t perByte = getTraits(format).codesPerByte;
+  return (count + perByte - 1) / perByte;
 }
 
 // clang-format off
@@ -163,14 +209,13 @@ ZPP_HOST_DEVICE constexpr int64_t alignToChunk(int64_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// Layout of a chunk of `elements` >= 0 values; `format` is I8 or I4.
+/// Layout of a chunk of `elements` >= 0 values in a format with codes.
 ZPP_HOST_DEVICE constexpr ChunkLayout
 getChunkLayout(int64_t elements, WireFormat format, int64_t block) {
   ChunkLayout layout{};
   layout.elements = elements;
   layout.blocks = (elements + block - 1) / block;
-  layout.payloadBytes =
-      format == WireFormat::I4 ? (elements + 1) / 2 : elements;
+  layout.payloadBytes = codeBytes(format, elements);
   layout.scalesOffset = alignToChunk(layout.payloadBytes);
   layout.chunkBytes = alignToChunk(layout.scalesOffset + 2 * layout.blocks);
   return layout;
@@ -319,6 +364,35 @@ ZPP_HOST_DEVICE uint8_t packNibbles(int32_t low, int32_t high) {
 ZPP_HOST_DEVICE int32_t unpackNibble(uint8_t byte, int odd) {
   int32_t nibble = odd ? byte >> 4 : byte & 0xf;
   return (nibble ^ 8) - 8;
+}
+
+/// Returns code `index` of `codes`.
+ZPP_HOST_DEVICE int32_t loadCode(const uint8_t *codes, int64_t index,
+                                 WireFormat format) {
+  switch (format) {
+  case WireFormat::None:
+    break;
+  case WireFormat::I8:
+    return static_cast<int8_t>(codes[index]);
+  case WireFormat::I4:
+    return unpackNibble(codes[index / 2], static_cast<int>(index % 2));
+  }
+  return 0;
+}
+
+/// Stores code `index` in `codes`, which has zeros there.
+inline void storeCode(uint8_t *codes, int64_t index, int32_t code,
+                      WireFormat format) {
+  switch (format) {
+  case WireFormat::None:
+    return;
+  case WireFormat::I8:
+    codes[index] = static_cast<uint8_t>(code);
+    return;
+  case WireFormat::I4:
+    codes[index / 2] |= index % 2 ? packNibbles(0, code) : packNibbles(code, 0);
+    return;
+  }
 }
 
 } // namespace zpp

@@ -44,15 +44,6 @@ template <typename Int> __device__ __forceinline__ Int chunkOfBlock() {
          static_cast<Int>(blockIdx.y);
 }
 
-ZPP_HOST_DEVICE constexpr int codeBits(WireFormat format) {
-  return format == WireFormat::I4 ? 4 : 8;
-}
-ZPP_HOST_DEVICE constexpr WireFormat formatOf(Kind kind) {
-  return kind == Kind::I4   ? WireFormat::I4
-         : kind == Kind::I8 ? WireFormat::I8
-                            : WireFormat::None;
-}
-
 //===----------------------------------------------------------------------===//
 // Decoding
 //===----------------------------------------------------------------------===//
@@ -79,6 +70,7 @@ forEachCode(const Pack<n * codeBits(format) / 8> &pack, const Visitor &visit) {
       uint32_t bits = __byte_perm(word, 0x4b000000u, 0x7650 | (i % 4));
       visit(i, __uint_as_float(bits) - (0x1p23f + 128.0f));
     } else {
+      static_assert(format == WireFormat::I4);
       // A nibble with its sign flipped is code + 8, at bit p of the mantissa of
       // 2^(23 - p), where bit p is worth 1: four of them need no shift.
       int p = 4 * (i % 4);
@@ -98,11 +90,7 @@ decodeElement(const uint8_t *chunk, int64_t scalesOffset, int32_t blockLog2,
               int64_t element) {
   auto *scales = reinterpret_cast<const uint16_t *>(chunk + scalesOffset);
   float scale = floatOfBF16Bits(scales[element >> blockLog2]);
-  int32_t code;
-  if constexpr (format == WireFormat::I4)
-    code = unpackNibble(chunk[element / 2], static_cast<int>(element % 2));
-  else
-    code = static_cast<int8_t>(chunk[element]);
+  int32_t code = loadCode(chunk, element, format);
   return __fmul_rn(static_cast<float>(code), scale);
 }
 
@@ -242,6 +230,7 @@ packCodes(const float (&values)[n], float inverse) {
       pack.words[w] = keep & lowBytes(bits[0], bits[1], bits[2], bits[3]);
     }
   } else {
+    static_assert(format == WireFormat::I4);
     // Biased by 8, of 2^23 = 0x4b000000: such words, 4 bits apart, add up to
     // the nibbles and 0xfb000000. The third one is larger by 0x50000, so that
     // nothing but the nibbles is left.

@@ -606,7 +606,7 @@ public:
 /// Elements that a thread sums on the fast path. The more there are, the less
 /// the work per item counts. An item of codes must not be larger than a block.
 ZPP_HOST_DEVICE constexpr int largeItem(Kind from) {
-  return from == Kind::I4 ? 64 : from == Kind::I8 ? 32 : 16;
+  return isQuantized(from) ? 256 / bitsOf(from) : 16;
 }
 /// The same with the smallest blocks.
 ZPP_HOST_DEVICE constexpr int smallItem(Kind from) {

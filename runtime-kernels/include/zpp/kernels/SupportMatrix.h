@@ -43,25 +43,47 @@ enum class Operation : int32_t {
 enum class Kind : int32_t { F32, BF16, F16, I8, I4 };
 
 constexpr Kind kindOf(ElementType type, WireFormat format = WireFormat::None) {
-  if (format == WireFormat::I8)
+  switch (format) {
+  case WireFormat::None:
+    break;
+  case WireFormat::I8:
     return Kind::I8;
-  if (format == WireFormat::I4)
+  case WireFormat::I4:
     return Kind::I4;
+  }
   return type == ElementType::F32    ? Kind::F32
          : type == ElementType::BF16 ? Kind::BF16
                                      : Kind::F16;
 }
 
+/// None for elements.
+ZPP_HOST_DEVICE constexpr WireFormat formatOf(Kind kind) {
+  switch (kind) {
+  case Kind::F32:
+  case Kind::BF16:
+  case Kind::F16:
+    break;
+  case Kind::I8:
+    return WireFormat::I8;
+  case Kind::I4:
+    return WireFormat::I4;
+  }
+  return WireFormat::None;
+}
+
 ZPP_HOST_DEVICE constexpr bool isQuantized(Kind kind) {
-  return kind == Kind::I8 || kind == Kind::I4;
+  return formatOf(kind) != WireFormat::None;
+}
+
+ZPP_HOST_DEVICE constexpr int codeBits(WireFormat format) {
+  return 8 / getTraits(format).codesPerByte;
 }
 
 /// The size of an element or a code.
 ZPP_HOST_DEVICE constexpr int bitsOf(Kind kind) {
-  return kind == Kind::F32  ? 32
-         : kind == Kind::I8 ? 8
-         : kind == Kind::I4 ? 4
-                            : 16;
+  return isQuantized(kind)   ? codeBits(formatOf(kind))
+         : kind == Kind::F32 ? 32
+                             : 16;
 }
 
 struct SupportRow {
