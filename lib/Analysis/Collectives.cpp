@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Collectives.h"
 
 #include "mlir/IR/BuiltinTypes.h"
@@ -235,18 +236,18 @@ static FailureOr<Mesh> getOwnMesh(ModuleOp module) {
 
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
   // A rewritten module records its tiers.
-  auto rewritten = module->getAttrOfType<StringAttr>(kMeshAttr);
-  bool isOfRewrite = rewritten && spec.empty();
+  StringRef rewritten = getMachineWord(module, "mesh");
+  bool isOfRewrite = !rewritten.empty() && spec.empty();
   if (isOfRewrite)
-    spec = rewritten.getValue();
+    spec = rewritten;
   if (spec.empty())
     return getOwnMesh(module);
   FailureOr<Mesh> mesh = parseMesh(module, spec);
   if (succeeded(mesh) && !isOfRewrite && !spec.contains('@'))
     mesh = matchNames(module, *mesh);
-  if (succeeded(mesh) && rewritten && mesh->str() != rewritten.getValue())
-    return emitError(module.getLoc(), "expected the mesh of the rewrite, ")
-           << rewritten << ", but got '" << spec << "'";
+  if (succeeded(mesh) && !rewritten.empty() && mesh->str() != rewritten)
+    return emitError(module.getLoc(), "expected the mesh of the rewrite, \"")
+           << rewritten << "\", but got '" << spec << "'";
   return mesh;
 }
 

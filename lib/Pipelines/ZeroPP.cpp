@@ -125,6 +125,8 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // are not to be rewritten are not imported, and stay as they are.
   ImportCollectivesPassOptions import;
   import.mesh = options.mesh;
+  import.links = options.links;
+  import.device = options.device;
   import.weightsOf = options.weightsOf;
   import.gradientsOf = options.gradientsOf;
   import.weights =
@@ -155,13 +157,11 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   QuantizeAllGatherPassOptions quantize;
   quantize.format = getWeightFormat(options);
   quantize.block = settings.block;
-  quantize.links = options.links;
   if (hasWeights(options) && !sendsDifferences(options))
     pm.addPass(createQuantizeAllGatherPass(quantize));
   if (hasSecondary(options)) {
     PartitionWithinNodePassOptions partition;
     partition.secondary = options.secondary;
-    partition.links = options.links;
     // Small gathers can travel with those that are split into hops.
     partition.splitSmall = settings.coalesceBytes > 0;
     partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
@@ -176,7 +176,6 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
       // case.
       PeelFirstPassOptions peel;
       peel.secondary = partition.secondary;
-      peel.links = partition.links;
       peel.splitSmall = partition.splitSmall;
       peel.betweenSteps = partition.betweenSteps;
       peel.inIterations = partition.inIterations;
@@ -216,7 +215,6 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     SendUpdatesPassOptions updates;
     updates.format = options.updated;
     updates.block = settings.block;
-    updates.links = options.links;
     pm.addPass(createSendUpdatesPass(updates));
   }
   verifyPhase(pm, PipelinePhase::Weights);
@@ -237,7 +235,6 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   allReduce.block = settings.block;
   allReduce.rotate = settings.rotate;
   allReduce.stages = kStagesByLinks;
-  allReduce.links = options.links;
   allReduce.splitSmall = settings.coalesceBytes > 0;
   // Without hops nothing could be added up before the slower ones.
   allReduce.splitExact = accumulates(options);
@@ -246,7 +243,6 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   split.formats = options.gradients;
   split.block = settings.block;
   split.rotate = settings.rotate;
-  split.links = options.links;
   // Scatters that travel with others are split even if they do not shrink.
   split.splitSmall = settings.coalesceBytes > 0;
   split.splitExact = accumulates(options);
@@ -257,7 +253,6 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     PeelLastPassOptions peel;
     if (accumulates(options))
       peel.group = options.accumulate;
-    peel.links = options.links;
     pm.addPass(createPeelLastPass(peel));
   }
   if (accumulates(options)) {
@@ -274,7 +269,6 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   if (hasGradients(options)) {
     DecomposeReduceScatterPassOptions decompose;
     decompose.stages = kStagesByLinks;
-    decompose.links = options.links;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
@@ -305,9 +299,7 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   pm.addPass(createOutlineCollectivesPass());
   // First the order within each function is decided, then the order of
   // functions among the compute.
-  PipelineChunksPassOptions pipeline;
-  pipeline.links = options.links;
-  pm.addPass(createPipelineChunksPass(pipeline));
+  pm.addPass(createPipelineChunksPass());
   // Iterations of a loop overlap if one gathers what the next one needs. Where
   // they are too few for that, they need no loop.
   pm.addPass(createUnrollLoopsPass());

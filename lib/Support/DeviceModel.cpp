@@ -67,6 +67,11 @@ std::optional<DeviceModel> DeviceModel::parse(const std::string &spec,
   return model;
 }
 
+DeviceModel DeviceModel::getUsual() {
+  std::string error;
+  return *parse("h100", error);
+}
+
 double DeviceModel::getProductUsec(double flops, int64_t bits,
                                    double bytes) const {
   double usec = flops / flopsPerUsec * (bits > 16 ? kWideFactor : 1);

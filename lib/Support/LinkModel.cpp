@@ -104,6 +104,13 @@ double LinkModel::getExchangeUsec(const std::vector<int64_t> &sent) const {
   return latency + usec;
 }
 
+bool LinkModel::isMostlyLatency(const std::vector<int64_t> &sent) const {
+  std::vector<int64_t> least;
+  for (int64_t bytes : sent)
+    least.push_back(std::min<int64_t>(bytes, 1));
+  return getExchangeUsec(sent) < 2 * getExchangeUsec(least);
+}
+
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
                               int64_t bytes) const {
   return getRingUsec(sizes, bytes, /*isTree=*/false);

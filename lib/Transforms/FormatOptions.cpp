@@ -9,10 +9,6 @@
 #include "Schedule/Overlap/Plan.h"
 #include "zpp/Support/Limits.h"
 
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/LineIterator.h"
-#include "llvm/Support/MemoryBuffer.h"
-
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
@@ -62,52 +58,6 @@ LogicalResult zpp::checkStages(Operation *op, int64_t stages) {
     return success();
   return emitError(op->getLoc(), "expected 1 to ")
          << kMaxStages << " stages, or 0 to choose, but got " << stages;
-}
-
-LogicalResult LinksOption::read() {
-  if (text.contains('='))
-    speeds = text.str();
-  if (!speeds.empty())
-    return success();
-  auto emit = [&]() {
-    return emitError(op->getLoc(), "in links '")
-           << text << "': expected TIER=NUMBERgbit,... or a file with a line "
-           << "'links=TIER=NUMBERgbit,...', but got ";
-  };
-  // A device such as /dev/zero has no end.
-  llvm::sys::fs::file_status status;
-  if (!llvm::sys::fs::status(text, status) &&
-      (status.type() == llvm::sys::fs::file_type::character_file ||
-       status.type() == llvm::sys::fs::file_type::block_file))
-    return emit() << "a device";
-  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file =
-      llvm::MemoryBuffer::getFile(text, /*IsText=*/true);
-  if (!file)
-    return emit() << "'" << file.getError().message() << "'";
-  for (llvm::line_iterator line(**file); !line.is_at_end(); ++line) {
-    StringRef rest = line->trim();
-    if (rest.consume_front("links="))
-      speeds = rest.str();
-  }
-  if (speeds.empty())
-    return emit() << "none in this file";
-  return success();
-}
-
-FailureOr<std::optional<LinkModel>> LinksOption::getModel(const Mesh &mesh) {
-  if (text.empty() || text == "none")
-    return std::optional<LinkModel>();
-  auto found = models.find(mesh.str());
-  if (found != models.end())
-    return std::optional<LinkModel>(found->second);
-  if (failed(read()))
-    return failure();
-  std::string error;
-  std::optional<LinkModel> model = LinkModel::parse(speeds, mesh, error);
-  if (!model)
-    return emitError(op->getLoc(), "in links '") << text << "': " << error;
-  models.try_emplace(mesh.str(), *model);
-  return model;
 }
 
 LogicalResult zpp::verifyPrefetchBytes(Operation *op, int64_t bytes) {

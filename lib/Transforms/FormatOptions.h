@@ -9,7 +9,6 @@
 #define ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
-#include "zpp/Support/LinkModel.h"
 
 namespace zpp {
 
@@ -30,28 +29,6 @@ bool hasFormat(llvm::ArrayRef<zero::QuantAttr> quants);
 /// Checks the option `stages` of a pass, where 0 lets the pass choose. Emits an
 /// error at `op` for a number that is out of range.
 llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);
-
-/// The option `links` of a pass: speeds of the tiers' links, or the name of a
-/// file with a line "links=..." as `zpp-perf --calibrate` prints it. getModel()
-/// returns nullopt if the option is empty or none, and emits an error if it is
-/// invalid.
-class LinksOption {
-public:
-  /// Errors are emitted at `op`.
-  LinksOption(mlir::Operation *op, llvm::StringRef text) : op(op), text(text) {}
-
-  mlir::FailureOr<std::optional<LinkModel>> getModel(const Mesh &mesh);
-
-private:
-  /// Parses the text or the file.
-  mlir::LogicalResult read();
-
-  mlir::Operation *op;
-  llvm::StringRef text;
-  std::string speeds;
-  /// The models by mesh.
-  llvm::StringMap<LinkModel> models;
-};
 
 /// Emits an error at `op` if the value of the option `prefetch-bytes` is
 /// neither a size nor kChooseBudget.

@@ -9,6 +9,7 @@
 
 #include "FormatOptions.h"
 #include "Import/StepInliner.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
@@ -45,7 +46,7 @@ public:
       report = build(module, *settings);
     }
     // A rewrite has said so already.
-    if (report.entries.empty() && !module->hasAttr(kMeshAttr)) {
+    if (report.entries.empty() && !module->hasAttr(kMachineAttr)) {
       if (hasUnappliedShardings(module)) {
         emitError(module.getLoc(),
                   "expected a module with collectives, but got one with "
@@ -71,8 +72,7 @@ private:
   struct Settings {
     Mesh mesh;
     Declarations declared;
-    std::optional<DeviceModel> device;
-    std::optional<LinkModel> links;
+    Machine machine;
   };
 
   /// Reads the options. Emits an error if one of them is malformed.
@@ -85,22 +85,15 @@ private:
         Declarations::parse(module, weightsOf, gradientsOf);
     if (failed(declared))
       return failure();
-    std::optional<DeviceModel> model;
-    if (!device.empty()) {
-      std::string error;
-      model = DeviceModel::parse(device, error);
-      if (!model)
-        return emitError(module.getLoc(), error);
-    }
     if (!(computeScale > 0) || std::isinf(computeScale.getValue()))
       return emitError(module.getLoc(),
                        "expected a positive scale of compute, but got ")
              << computeScale.getValue();
-    FailureOr<std::optional<LinkModel>> speeds =
-        LinksOption(module, links).getModel(*stepMesh);
-    if (failed(speeds))
+    FailureOr<Machine> machine =
+        Machine::read(module, *stepMesh, links, device);
+    if (failed(machine))
       return failure();
-    return Settings{*stepMesh, *declared, model, *speeds};
+    return Settings{*stepMesh, *declared, *machine};
   }
 
   Report build(ModuleOp module, const Settings &settings) const {
@@ -112,10 +105,11 @@ private:
         }))
       findRoles(module, mesh, settings.declared, collectives);
     Report report = buildReport(module, mesh, collectives);
-    if (settings.device)
-      report.time = predictStepTime(module, mesh, collectives,
-                                    settings.links.value_or(LinkModel(mesh)),
-                                    *settings.device, computeScale);
+    const Machine &machine = settings.machine;
+    if (machine.findDevice())
+      report.time =
+          predictStepTime(module, mesh, collectives, machine.getLinks(mesh),
+                          machine.getDevice(), computeScale);
     report.listsTasks = timeline;
     return report;
   }

@@ -25,7 +25,7 @@ from zpp._text import check_text, is_pretty
 from zpp._warn import warn
 
 #: The attribute of a module that zpp has rewritten.
-REWRITTEN = "zpp.mesh"
+REWRITTEN = "zpp.machine"
 #: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
 FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
          "hlo-proto", "hlo-module-proto")

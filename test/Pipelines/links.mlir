@@ -1,31 +1,42 @@
 // The links of the tiers decide: on slow links large tensors are quantized and
 // cut into stages, on fast ones nothing is. Every choice has a remark.
 
-// DEFINE: %{slow} = links=node=50gbit,gpu=400gbyte
-// DEFINE: %{fast} = links=node=400gbyte,gpu=400gbyte
+// DEFINE: %{links} =
+// DEFINE: %{on} = --zero-import-collectives="mesh=node:2,gpu:4 links=%{links}"
+// DEFINE: %{slow} = --zero-import-collectives="mesh=node:2,gpu:4 links=node=50gbit,gpu=400gbyte"
+// DEFINE: %{fast} = --zero-import-collectives="mesh=node:2,gpu:4 links=node=400gbyte,gpu=400gbyte"
 
-// RUN: zpp-opt %s --zero-quantize-all-gather="%{slow}" --remarks-filter=none | FileCheck %s --check-prefix=GATHER
-// RUN: zpp-opt %s --zero-quantize-all-gather="%{fast}" --remarks-filter="zero-.*" 2>&1 | FileCheck %s --check-prefix=PLAIN
-// RUN: zpp-opt %s --zero-split-hierarchy="%{slow}" --remarks-filter=none | FileCheck %s --check-prefix=SCATTER
-// RUN: zpp-opt %s --zero-split-hierarchy="%{fast} split-small=true" --remarks-filter="zero-.*" 2>&1 \
+// RUN: zpp-opt %s %{slow} --zero-quantize-all-gather --remarks-filter=none | FileCheck %s --check-prefix=GATHER
+// RUN: zpp-opt %s %{fast} --zero-quantize-all-gather --remarks-filter="zero-.*" 2>&1 | FileCheck %s --check-prefix=PLAIN
+// RUN: zpp-opt %s %{slow} --zero-split-hierarchy --remarks-filter=none | FileCheck %s --check-prefix=SCATTER
+// RUN: zpp-opt %s %{fast} --zero-split-hierarchy=split-small=true --remarks-filter="zero-.*" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=WHOLE
 // RUN: zpp-opt %s --zero-split-hierarchy="formats=i8:i8" --remarks-filter=none \
-// RUN:   | zpp-opt --zero-decompose-reduce-scatter="stages=0 links=node=60gbyte,gpu=400gbyte" --remarks-filter="zero-.*" 2>&1 \
+// RUN:   | zpp-opt --zero-import-collectives="mesh=node:2,gpu:4 links=node=60gbyte,gpu=400gbyte" --zero-decompose-reduce-scatter=stages=0 --remarks-filter="zero-.*" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=STAGES
 // RUN: zpp-opt %s --zero-split-hierarchy --zero-decompose-reduce-scatter=stages=0 --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=ONE
-// RUN: not zpp-opt %s --zero-split-hierarchy="links=node=fast" 2>&1 | FileCheck %s --check-prefix=ERROR
+// REDEFINE: %{links} = node=fast
+// RUN: not zpp-opt %s %{on} 2>&1 | FileCheck %s --check-prefix=ERROR
 
 // A file, as zpp-perf --calibrate prints it.
 // RUN: mkdir -p %t.dir
 // RUN: printf 'tier  bytes  time_usec  GB/s\nlinks=node=50.0gbit,gpu=3200.0gbit\n' > %t.dir/slow.txt
 // RUN: printf 'tier  bytes  time_usec  GB/s\n' > %t.dir/empty.txt
 // RUN: printf 'links=node=50gbit,gpu=fast\n' > %t.dir/bad.txt
-// RUN: zpp-opt %s --zero-quantize-all-gather="links=%t.dir/slow.txt" --remarks-filter=none | FileCheck %s --check-prefix=GATHER
-// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/empty.txt" 2>&1 | FileCheck %s --check-prefix=EMPTY
-// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/bad.txt" 2>&1 | FileCheck %s --check-prefix=BAD
-// RUN: not zpp-opt %s --zero-split-hierarchy="links=%t.dir/none.txt" 2>&1 | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-split-hierarchy="links=/dev/zero" 2>&1 | FileCheck %s --check-prefix=DEVICE
+// REDEFINE: %{links} = %t.dir/slow.txt
+// RUN: zpp-opt %s %{on} --zero-quantize-all-gather --remarks-filter=none | FileCheck %s --check-prefix=GATHER
+// REDEFINE: %{links} = %t.dir/empty.txt
+// RUN: not zpp-opt %s %{on} 2>&1 | FileCheck %s --check-prefix=EMPTY
+// REDEFINE: %{links} = %t.dir/bad.txt
+// RUN: not zpp-opt %s %{on} 2>&1 | FileCheck %s --check-prefix=BAD
+// REDEFINE: %{links} = %t.dir/none.txt
+// RUN: not zpp-opt %s %{on} 2>&1 | FileCheck %s --check-prefix=NONE
+// REDEFINE: %{links} = /dev/zero
+// RUN: not zpp-opt %s %{on} 2>&1 | FileCheck %s --check-prefix=DEVICE
+
+// What a module has of its machine is read as options are.
+// RUN: not zpp-opt %s --zero-split-hierarchy --split-input-file 2>&1 | FileCheck %s --check-prefix=WORDS
 
 // EMPTY: error: in links '{{.*}}empty.txt': expected TIER=NUMBERgbit,... or a file with a line 'links=TIER=NUMBERgbit,...', but got none in this file
 // BAD: error: in links '{{.*}}bad.txt': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'gpu=fast'
@@ -73,4 +84,22 @@ func.func @scatters(%g: !whole, %h: !small_whole) -> (!primary, !small) {
   %0 = zero.reduce_scatter sum %g along ["node", "gpu"] : !whole to !primary
   %1 = zero.reduce_scatter sum %h along ["node", "gpu"] : !small_whole to !small
   return %0, %1 : !primary, !small
+}
+
+// -----
+
+// WORDS: error: in links 'node=fast': expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got 'node=fast'
+module attributes {zpp.machine = {mesh = "node:2,gpu:4", links = "node=fast"}} {
+}
+
+// -----
+
+// WORDS: error: in the module's machine: expected
+module attributes {zpp.machine = {mesh = "node:2,gpu"}} {
+}
+
+// -----
+
+// WORDS: error: expected a device ({{.*}}) or NUMBERtflops,NUMBERgbyte, but got 'abacus'
+module attributes {zpp.machine = {mesh = "node:2,gpu:4", device = "abacus"}} {
 }

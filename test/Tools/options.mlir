@@ -96,7 +96,7 @@
 // REDEFINE: %{option} = --zeropp=mesh=gpu:4,node:2
 // RUN: zpp-opt %s %{option} --zero-report=mesh=gpu:4,node:2 --remarks-filter=none -o - 2>&1 | FileCheck %s --check-prefix=ORDER
 // ORDER: over each tier of gpu:4@1,node:2@4
-// ORDER: zpp.mesh = "gpu:4@1,node:2@4"
+// ORDER: zpp.machine = {mesh = "gpu:4@1,node:2@4"}
 // REDEFINE: %{option} = --zero-import-collectives=mesh=node:4,gpu:2
 // RUN: %{fails} | FileCheck %s --check-prefix=AXIS --implicit-check-not=func && %{no_output}
 // AXIS: error: expected 'node:2', an axis of the module's mesh 'node:2,gpu:4', but got 'node:4' in 'node:4,gpu:2'; a tier that is no axis needs another name

@@ -11,7 +11,7 @@
 // RUN: ls -A there | count 1
 // RUN: ls -A . | count 3
 
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
     return %x : tensor<4xf32>
   }

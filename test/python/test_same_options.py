@@ -25,8 +25,9 @@ func.func @main(%w: tensor<4xf32>) -> tensor<4xf32> {
   return %w : tensor<4xf32>
 }
 """
-#: Options of the pipeline only: zpp.jit starts a state itself.
-ONLY_CXX = {"start"}
+#: Options of the pipeline only: zpp.jit starts a state itself, and zpp.plan has the
+#: device.
+ONLY_CXX = {"device", "start"}
 #: Options that the front end follows itself.
 ONLY_PYTHON = {"tuning.compile-timeout"}
 

@@ -8,6 +8,7 @@
 #include "Bundle.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Origin.h"
@@ -176,10 +177,8 @@ static FailureOr<std::string> getMesh(ModuleOp host, ModuleOp step,
                            : WalkResult::advance();
   if (result.wasInterrupted())
     return failure();
-  if (!mesh) {
-    auto named = step->getAttrOfType<StringAttr>(kMeshAttr);
-    return named ? named.getValue().str() : "";
-  }
+  if (!mesh)
+    return getMachineWord(step, "mesh").str();
   Mesh value = mesh.getMesh();
   for (const MeshAxis &axis : value.getAxes())
     tiers.push_back(axis.name);

@@ -1120,7 +1120,7 @@ std::string updateStep(const Mesh &mesh, const Shape &shape,
   std::string all = "<@mesh, [{}, {}, {}]>",
               part = "<@mesh, [{" + sharded + "}]>";
   return "module attributes {mhlo.num_partitions = " + devices +
-         " : i32, zpp.mesh = \"" + mesh.str() + "\"} {\n" +
+         " : i32, zpp.machine = {mesh = \""} + mesh.str() + "\"} {\n" +
          "\"sdy.mesh\"() <{mesh = #sdy.mesh<[" + sizes +
          "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
          whole + " {tf.aliasing_output = 0 : i32}, %b: " + local + ") -> " +

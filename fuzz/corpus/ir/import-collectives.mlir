@@ -45,7 +45,7 @@ func.func @groups(%w: tensor<4x8xf32>) {
 
 // -----
 
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   "sdy.mesh"() <{mesh = #sdy.mesh<["data"=8]>, sym_name = "mesh"}> : () -> ()
   "sdy.mesh"() <{mesh = #sdy.mesh<["data"=8], device_ids=[0, 4, 1, 5, 2, 6, 3, 7]>, sym_name = "crossed"}> : () -> ()
 
@@ -259,7 +259,7 @@ func.func private @first_row(%w: tensor<4x8xf32>) -> tensor<1x8xf32> {
 
 // -----
 
-module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.mesh = "node:2,gpu:4"} {
+module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.machine = {mesh = "node:2,gpu:4"}} {
 
   func.func @gspmd(%w: tensor<32x8xf32>) -> tensor<256x8xf32> {
 
@@ -345,7 +345,7 @@ func.func @branches(%which: tensor<i32>, %w: tensor<4x8xf32>) -> tensor<32x8xf32
 
 // -----
 
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   shard.grid @grid(shape = 2x4)
 
   func.func @shard(%w: tensor<4x8xf32>) -> tensor<4x8xf32> {
@@ -398,7 +398,7 @@ func.func private @odd(%w: tensor<4x8xf32>) {
 
 // -----
 
-module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, zpp.mesh = "node:4,gpu:2"} {
+module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, zpp.machine = {mesh = "node:4,gpu:2"}} {
 
   func.func @replicas(%w: tensor<4x8xf32>) {
 

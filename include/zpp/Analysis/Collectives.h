@@ -63,10 +63,6 @@ private:
 /// "all_gather" and so on.
 llvm::StringRef getKindName(CollectiveKind kind);
 
-/// An attribute of a rewritten module: the tiers of its mesh, such as
-/// "node:2,gpu:4".
-inline constexpr llvm::StringLiteral kMeshAttr = "zpp.mesh";
-
 /// The mesh that the step runs on: `spec` (such as "node:2,gpu:4"), or the
 /// module's own mesh if `spec` is empty. Emits an error if `spec` does not
 /// parse or does not cover the devices of the module, or if there is no mesh at

@@ -134,6 +134,11 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
           "--calibrate). Collectives that would not become faster "
           "are left alone (default: rewrite all that become smaller, in "
           "one stage)")};
+  Option<std::string> device{
+      *this, "device",
+      llvm::cl::desc("The device, such as h100, or its dense peak in 16 bits "
+                     "and the speed of its memory, such as "
+                     "989tflops,4800gbyte (default: one as fast as many)")};
   WordOption<Target> target{
       *this, "target", llvm::cl::desc("Who executes the collectives"),
       llvm::cl::values(

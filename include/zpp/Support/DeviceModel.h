@@ -33,6 +33,9 @@ public:
   static std::optional<DeviceModel> parse(const std::string &spec,
                                           std::string &error);
 
+  /// A device that is as fast as many.
+  static DeviceModel getUsual();
+
   /// The time of a product of `flops` operations on elements of `bits` bits
   /// that moves `bytes` bytes: one of the two takes longer.
   double getProductUsec(double flops, int64_t bits, double bytes) const;

@@ -52,6 +52,8 @@ public:
   /// The time of an exchange in which a device sends sent[i] bytes over tier i
   /// of the mesh. All tiers work at the same time.
   double getExchangeUsec(const std::vector<int64_t> &sent) const;
+  /// True if sending takes less than the latency of such an exchange.
+  bool isMostlyLatency(const std::vector<int64_t> &sent) const;
   /// The time of each byte of one over a tier, without the latency.
   double getUsecPerByte(int64_t tier) const { return 1 / rates[tier].exchange; }
   /// The same for a collective that NCCL runs as a ring over a group of

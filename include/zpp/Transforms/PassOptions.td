@@ -20,10 +20,13 @@ class MeshOption<string defaultText>
              "Tiers from slowest to fastest, such as node:2,gpu:4 (default: " #
                  defaultText # ")">;
 
-class LinksOption<string more = "">
+class LinksOption<string defaultText>
     : Option<"links", "links", "std::string", "\"\"",
              "Speeds of the tiers' links, such as node=50gbit,gpu=400gbyte, or "
-             "a file with them" # more>;
+             "a file with them (default: " # defaultText # ")">;
+
+class DeviceOption<string text>
+    : Option<"device", "device", "std::string", "\"\"", text>;
 
 class WeightsOfOption<string where = "">
     : Option<"weightsOf", "weights-of", "std::string", "\"\"",

@@ -51,8 +51,9 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
            "16 bits and the memory, such as 989tflops,4800gbyte">,
     Option<"computeScale", "compute-scale", "double", "1",
            "Measured time of compute, divided by the predicted one">,
-    LinksOption<" (default: NVLink on the fastest tier, a tenth of the speed on "
-                "each slower one)">,
+    LinksOption<"those of the machine that the import has written down, "
+                "otherwise NVLink on the fastest tier, a tenth of the speed "
+                "on each slower one">,
     Option<"timeline", "timeline", "bool", "false",
            "List the predicted tasks as [stream, begin, end, label] (format=json)">,
     WeightsOfOption<"For a step that is not rewritten: ">,

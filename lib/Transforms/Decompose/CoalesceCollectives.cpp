@@ -18,6 +18,7 @@
 #include "TravelGroups.h"
 #include "UnitSlices.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -57,10 +58,13 @@ public:
           << bytes.getValue();
       return signalPassFailure();
     }
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     HeavyOps heavy(getOperation());
     for (Block *block : getStepBlocks(getOperation())) {
       SmallVector<SmallVector<TravelChain>> groups =
-          getTravelGroups(*block, getFollows(*block), heavy, bytes);
+          getTravelGroups(*block, getFollows(*block), heavy, *machine, bytes);
       positions.clear();
       for (auto exchange : block->getOps<CollectiveOpInterface>())
         positions[exchange] = {static_cast<int64_t>(positions.size())};

@@ -9,6 +9,7 @@
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Transforms/Passes.h"
@@ -55,14 +56,13 @@ public:
         chain.push_back(next);
       }
     });
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     for (ArrayRef<ReduceScatterOp> chain : chains) {
-      FailureOr<std::optional<LinkModel>> model = linksOption.getModel(
-          ReduceScatterOp(chain.front()).getMeshAttr().getMesh());
-      if (failed(model))
-        return signalPassFailure();
+      Mesh mesh = ReduceScatterOp(chain.front()).getMeshAttr().getMesh();
       SmallVector<Operation *> gathers = getGathers(chain.back());
-      int64_t chosen = getStages(chain, gathers, *model);
+      int64_t chosen = getStages(chain, gathers, machine->findLinks(mesh));
       if (!gathers.empty())
         chosen = getStagesWithGathers(chain, gathers, chosen);
       if (stages == 0 && chosen > 1)

@@ -27,16 +27,20 @@ using namespace zpp::zero;
 static constexpr int64_t kBuffersOfIteration = 4;
 static constexpr int64_t kLeastInIteration = 256 << 10;
 
-/// The bytes that a link of 50 Gbit/s sends in the time that a transfer takes
-/// besides.
-static constexpr int64_t kSmallTransfer = 128 << 10;
-
-bool TravelChain::isSmall() const {
-  return llvm::all_of(parts, [](TravelPart part) {
-    int64_t times = part.isGather() ? part.exchange.getGroupSize() - 1 : 1;
-    return multiplySaturating(times * part.rows, part.rowBytes) <=
-           kSmallTransfer;
-  });
+/// True if `part` takes less time on the links of `machine` than it takes to
+/// start.
+static bool isSmall(const TravelPart &part, const Machine &machine) {
+  CollectiveOpInterface exchange = part.exchange;
+  Mesh mesh = exchange.getMeshAttr().getMesh();
+  SmallVector<AxisRef> refs = exchange.getAxisRefs();
+  int64_t bytes = multiplySaturating(part.rows, part.rowBytes);
+  CollectiveKind kind = CollectiveKind::AllGather;
+  if (!TravelPart(part).isGather()) {
+    kind = CollectiveKind::AllToAll;
+    bytes /= exchange.getGroupSize();
+  }
+  return machine.getLinks(mesh).isMostlyLatency(
+      getSentBytes(mesh, kind, {refs.begin(), refs.end()}, bytes));
 }
 
 double TravelChain::getLatencyUsec() const {
@@ -143,7 +147,7 @@ static int64_t getWindow(TravelChain &chain, const Windows &windows) {
 
 static bool areSmall(ArrayRef<TravelChain> chains) {
   return llvm::all_of(chains,
-                      [](const TravelChain &chain) { return chain.isSmall(); });
+                      [](const TravelChain &chain) { return chain.isSmall; });
 }
 
 /// True if the chains of two neighboring windows of a loop gain more by
@@ -220,12 +224,13 @@ divide(MutableArrayRef<TravelChain> chains, int64_t full) {
 SmallVector<SmallVector<TravelChain>> zpp::getTravelGroups(Block &block,
                                                            Follows follows,
                                                            HeavyOps &compute,
+                                                           const Machine &machine,
                                                            int64_t bytes) {
   SmallVector<Chain> chains = getChains(block);
   if (chains.empty())
     return {};
   MLIRContext *context = block.getParentOp()->getContext();
-  Windows windows(block, compute);
+  Windows windows(block, compute, machine.getDevice());
   // By what has to be equal, and by window.
   llvm::MapVector<Attribute, std::map<int64_t, SmallVector<TravelChain>>> byKey;
   for (Chain &chain : chains) {
@@ -233,6 +238,9 @@ SmallVector<SmallVector<TravelChain>> zpp::getTravelGroups(Block &block,
     if (!described)
       continue;
     described->window = getWindow(*described, windows);
+    described->isSmall = llvm::all_of(
+        described->parts,
+        [&](const TravelPart &part) { return isSmall(part, machine); });
     byKey[ArrayAttr::get(context, described->key)][described->window].push_back(
         std::move(*described));
   }

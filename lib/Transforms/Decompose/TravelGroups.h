@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_DECOMPOSE_TRAVELGROUPS_H
 
 #include "Chains.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Schedule.h"
 
 namespace zpp {
@@ -48,9 +49,8 @@ struct TravelChain {
 
   bool isGather() const { return TravelPart(parts.front()).isGather(); }
 
-  /// True if the links are done with it in less time than a transfer takes
-  /// besides.
-  bool isSmall() const;
+  /// Sending takes less than a transfer's fixed cost.
+  bool isSmall = false;
   /// The cost of a transfer of such a chain besides the time of its bytes.
   double getLatencyUsec() const;
 };
@@ -70,7 +70,7 @@ enum class Follows {
 /// of a group does not become full, its tensors join the one before it.
 llvm::SmallVector<llvm::SmallVector<TravelChain>>
 getTravelGroups(mlir::Block &block, Follows follows, HeavyOps &compute,
-                int64_t bytes);
+                const Machine &machine, int64_t bytes);
 
 /// True for rows of bytes.
 bool isWire(mlir::RankedTensorType type);

@@ -10,7 +10,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "zpp/Support/DeviceModel.h"
 
 #include <limits>
 #include <numeric>
@@ -33,14 +32,10 @@ static double getUsec(Operation *op, HeavyOps &compute,
   return std::numeric_limits<double>::infinity();
 }
 
-Windows::Windows(Block &block, HeavyOps &compute)
+Windows::Windows(Block &block, HeavyOps &compute, const DeviceModel &device)
     : heavy(compute.getIn(block)) {
-  // The device is not known here. This one is as fast as most.
-  std::string error;
-  std::optional<DeviceModel> device = DeviceModel::parse("h100", error);
-  assert(device && "expected a data sheet");
   for (Operation *op : heavy)
-    usec.push_back(getUsec(op, compute, *device));
+    usec.push_back(getUsec(op, compute, device));
 }
 
 double Windows::getUsecBetween(int64_t first, int64_t second) const {

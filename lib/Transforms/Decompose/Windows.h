@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
 
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Support/DeviceModel.h"
 
 namespace zpp {
 
@@ -16,7 +17,7 @@ namespace zpp {
 /// of the compute between them.
 class Windows {
 public:
-  Windows(mlir::Block &block, HeavyOps &compute);
+  Windows(mlir::Block &block, HeavyOps &compute, const DeviceModel &device);
 
   /// The window of `op`, which is in the block: the number of heavy ops before
   /// it.
@@ -27,9 +28,8 @@ public:
     return countBefore(heavy, op->getNextNode());
   }
 
-  /// The time that a fast device takes at least for what lies between two
-  /// windows, of which `first` comes first. Infinite if nothing is known of an
-  /// op.
+  /// A lower bound on the compute time between two windows, of which `first`
+  /// comes first. Infinite if nothing is known of an op.
   double getUsecBetween(int64_t first, int64_t second) const;
 
 private:

@@ -9,6 +9,7 @@
 #include "Gradients/Accumulate/GradientSum.h"
 #include "Gradients/SumOfStacks.h"
 #include "Loops/Peeling.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
@@ -192,10 +193,10 @@ public:
     std::optional<Mesh> mesh = findScatterMesh(getOperation());
     if (!mesh)
       return markAllAnalysesPreserved();
-    FailureOr<std::optional<LinkModel>> model =
-        LinksOption(getOperation(), links).getModel(*mesh);
-    if (failed(model))
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
       return signalPassFailure();
+    LinkModel speeds = machine->getLinks(*mesh);
     std::optional<AccumulationGroup> parsed =
         AccumulationGroup::parse(group, *mesh);
     // zero-accumulate-gradients says what is wrong with it.
@@ -210,7 +211,6 @@ public:
       WhileView loop = WhileView::get(op);
       if (!loop)
         return;
-      LinkModel speeds = model->value_or(LinkModel(*mesh));
       SmallVector<Operation *> written;
       double usec = getUsecAfter(loop, speeds, written, provenances) +
                     (finder ? getUsec(loop, *finder, speeds) : 0);

@@ -15,6 +15,7 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
@@ -54,15 +55,15 @@ public:
         [&](AllReduceOp allReduce) { allReduces.push_back(allReduce); });
     // Everything is decided before anything changes.
     AllReducePlanner planner(*quants, *back, stages, splitExact);
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     std::vector<std::pair<AllReduceOp, Decision<AllReducePlan>>> plans;
     bool hasLarge = false;
     for (AllReduceOp allReduce : allReduces) {
-      FailureOr<std::optional<LinkModel>> model =
-          linksOption.getModel(allReduce.getMeshAttr().getMesh());
-      if (failed(model))
-        return signalPassFailure();
-      plans.emplace_back(allReduce, planner.decide(allReduce, *model));
+      Mesh mesh = allReduce.getMeshAttr().getMesh();
+      plans.emplace_back(allReduce,
+                         planner.decide(allReduce, machine->findLinks(mesh)));
       const Decision<AllReducePlan> &plan = plans.back().second;
       hasLarge |= plan && !getExchanges(*plan).isSmall;
     }

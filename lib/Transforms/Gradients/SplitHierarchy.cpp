@@ -8,6 +8,7 @@
 #include "Floors.h"
 #include "FormatOptions.h"
 #include "ScatterHops.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Support/CollectiveCost.h"
 #include "zpp/Support/Placement.h"
@@ -42,13 +43,13 @@ public:
     // Small scatters are split only if they can travel with a large one.
     bool hasLarge = false;
     SmallVector<std::pair<ReduceScatterOp, Decision<Plan>>> plans;
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     for (ReduceScatterOp scatter : scatters) {
-      FailureOr<std::optional<LinkModel>> model =
-          linksOption.getModel(scatter.getMeshAttr().getMesh());
-      if (failed(model))
-        return signalPassFailure();
-      plans.push_back({scatter, getPlan(scatter, *quants, *model)});
+      Mesh mesh = scatter.getMeshAttr().getMesh();
+      plans.push_back(
+          {scatter, getPlan(scatter, *quants, machine->findLinks(mesh))});
       const Decision<Plan> &plan = plans.back().second;
       hasLarge |= plan && !plan->isSmall;
     }

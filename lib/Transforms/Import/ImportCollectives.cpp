@@ -9,6 +9,7 @@
 #include "StepInliner.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
@@ -38,6 +39,10 @@ public:
     FailureOr<Mesh> stepMesh = getStepMesh(module, mesh);
     if (failed(stepMesh))
       return signalPassFailure();
+    FailureOr<Machine> machine =
+        Machine::read(module, *stepMesh, links, device);
+    if (failed(machine))
+      return signalPassFailure();
     FailureOr<Declarations> declared =
         Declarations::parse(module, weightsOf, gradientsOf);
     if (failed(declared))
@@ -54,7 +59,7 @@ public:
       collective.reason = decision ? "" : decision.getReason();
     }
     restoreBuckets(buckets, collectives);
-    if (collectives.empty() && !module->hasAttr(kMeshAttr))
+    if (collectives.empty() && !module->hasAttr(kMachineAttr))
       remarkNoCollectives(module, getArgument());
     int64_t nextId = 0;
     for (const StepCollective &collective : collectives)
@@ -73,7 +78,7 @@ public:
     if (!isSound)
       return signalPassFailure();
 
-    module->setAttr(kMeshAttr, StringAttr::get(&getContext(), stepMesh->str()));
+    machine->set(module);
     setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     SmallVector<Value> inputs = getInputs(collectives);

@@ -8,6 +8,7 @@
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
@@ -221,7 +222,9 @@ public:
     auto host = getOperation().lookupSymbol<ModuleOp>(kHostModule);
     if (!host)
       return;
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     llvm::DenseMap<Operation *, SmallVector<Operation *>> exchangesBefore;
     for (auto function : host.getOps<func::FuncOp>()) {
       CollectiveOpInterface first;
@@ -243,13 +246,9 @@ public:
         continue;
       }
       Mesh mesh = first.getMeshAttr().getMesh();
-      FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
-      if (failed(model))
-        return signalPassFailure();
       exchangesBefore[function] = getExchanges(function);
-      Issue(function.getBody().front(), mesh,
-            *model ? **model : LinkModel(mesh))
-          .run();
+      LinkModel links = machine->getLinks(mesh);
+      Issue(function.getBody().front(), mesh, links).run();
     }
     getOperation().walk([&](StartOp start) {
       FunctionOpInterface function = getStartedFunction(start);

@@ -33,11 +33,13 @@ public:
     // Everything is decided before anything is changed. An error then leaves
     // the module as it was, and the order of ops, which dominance needs, is not
     // invalidated by insertions.
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     SecondaryPlanner planner(getOperation(), secondary, betweenSteps,
                              inIterations);
     FailureOr<std::vector<WeightDecision>> decisions =
-        planner.decide(linksOption, splitSmall);
+        planner.decide(*machine, splitSmall);
     if (failed(decisions))
       return signalPassFailure();
     SecondaryRewriter(getOperation(), getArgument()).run(*decisions);

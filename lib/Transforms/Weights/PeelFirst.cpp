@@ -61,11 +61,13 @@ private:
 
   /// The loops in front of which zero-partition-within-node would gather.
   FailureOr<llvm::MapVector<Operation *, Hops>> findLoops() {
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return failure();
     SecondaryPlanner planner(getOperation(), secondary, betweenSteps,
                              inIterations);
     FailureOr<std::vector<WeightDecision>> decisions =
-        planner.decide(linksOption, splitSmall);
+        planner.decide(*machine, splitSmall);
     if (failed(decisions))
       return failure();
     llvm::MapVector<Operation *, Hops> loops;
@@ -81,12 +83,9 @@ private:
       }
       AllGatherOp forward = decision.group.front();
       Mesh mesh = forward.getMeshAttr().getMesh();
-      FailureOr<std::optional<LinkModel>> model = linksOption.getModel(mesh);
-      if (failed(model))
-        return failure();
       hops.usec +=
           getOuterUsec(forward, decision.plan->getNumLayers(),
-                       decision.plan->axes, model->value_or(LinkModel(mesh)));
+                       decision.plan->axes, machine->getLinks(mesh));
     }
     return loops;
   }

@@ -9,6 +9,7 @@
 #include "Floors.h"
 #include "FormatOptions.h"
 #include "Loops/LayerStacks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
@@ -41,12 +42,10 @@ public:
       if (!singleOnly || !isOfSecondary(gather, provenances))
         gathers.push_back(gather);
     });
-    LinksOption linksOption(getOperation(), links);
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
     for (AllGatherOp gather : gathers) {
-      FailureOr<std::optional<LinkModel>> model =
-          linksOption.getModel(gather.getMeshAttr().getMesh());
-      if (failed(model))
-        return signalPassFailure();
       if (gather.getOperand().getType().getQuant())
         continue;
       QuantAttr wide = widen(*quant, gather.getOperation());
@@ -54,7 +53,8 @@ public:
         remarkFloor(gather, getArgument());
         continue;
       }
-      Decision<Sizes> sizes = getSizes(gather, wide, *model);
+      Decision<Sizes> sizes = getSizes(
+          gather, wide, machine->findLinks(gather.getMeshAttr().getMesh()));
       if (sizes)
         quantize(gather, wide, *sizes);
       else

@@ -18,6 +18,7 @@
 #include "UpdatedWeights.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/TypeBytes.h"
@@ -85,11 +86,10 @@ public:
       return;
     }
     FailureOr<Mesh> mesh = getStepMesh(module, "");
-    FailureOr<std::optional<LinkModel>> model = failure();
-    if (succeeded(mesh))
-      model = LinksOption(module, links).getModel(*mesh);
-    if (failed(model))
+    FailureOr<Machine> machine = Machine::get(module);
+    if (failed(mesh) || failed(machine))
       return signalPassFailure();
+    std::optional<LinkModel> model = machine->findLinks(*mesh);
     offsets.clear();
     // Everything is decided before anything changes.
     UpdatedWeights updated(module, *mesh);
@@ -104,7 +104,7 @@ public:
       Decision<UpdatedWeight> weight = updated.find(
           gather, [](Operation *op) { return op->hasAttr(kUpdatedAttr); });
       Decision<Plan> plan = weight ? getPlan(std::move(*weight), *mesh, *quant,
-                                             *model, provenances)
+                                             model, provenances)
                                    : Decision<Plan>(weight.getLeftAlone());
       if (!plan) {
         left.push_back({gather, plan.getLeftAlone()});

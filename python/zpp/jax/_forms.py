@@ -60,8 +60,9 @@ def read(content: bytes, name: str = "stdin") -> Source:
             if is_local:
                 _note_parts(module)
             attributes = module.operation.attributes
-            if _FRONTEND in attributes and _MESH in attributes[_FRONTEND]:
-                attributes[_MESH] = attributes[_FRONTEND][_MESH]
+            if _FRONTEND in attributes and _MACHINE in attributes[_FRONTEND]:
+                attributes[_MACHINE] = ir.DictAttr.get(
+                    {"mesh": attributes[_FRONTEND][_MACHINE]}, context)
             return Source(form, _print(module, is_generic=True))
     except Exception as error:
         raise ValueError(f"expected a step as {_names()}, but got something "
@@ -143,17 +144,18 @@ def _write_bytecode(module: ir.Module) -> bytes:
 
 def _computation(module: ir.Module):
     attributes = module.operation.attributes
-    if _MESH in attributes:
+    if _MACHINE in attributes:
         # The only attributes of a module that HLO keeps.
         known = attributes.get(_FRONTEND, ())
         attributes[_FRONTEND] = ir.DictAttr.get(
             {entry.name: entry.attr for entry in known}
-            | {_MESH: attributes[_MESH]}, module.context)
+            | {_MACHINE: ir.DictAttr(attributes[_MACHINE])["mesh"]},
+            module.context)
     return _jax.mlir.mlir_module_to_xla_computation(
         _write_bytecode(module), use_tuple_args=False, return_tuple=False)
 
 
-_FRONTEND, _MESH = "mhlo.frontend_attributes", "zpp.mesh"
+_FRONTEND, _MACHINE = "mhlo.frontend_attributes", "zpp.machine"
 
 
 def _hlo_proto(module: bytes) -> bytes:

@@ -244,7 +244,8 @@ def read_state(module: ir.Module, arguments: Sequence[int],
                 if ir.StringAttr(op.attributes["sym_name"]).value == "main")
     taken = len(ir.FunctionType(ir.TypeAttr(
         main.attributes["function_type"]).value).inputs) - len(arguments)
-    order = [ir.StringAttr(module.operation.attributes["zpp.mesh"]).value]
+    machine = ir.DictAttr(module.operation.attributes["zpp.machine"])
+    order = [ir.StringAttr(machine["mesh"]).value]
     if mesh is not None:
         order += (f"{name}:{size}" for name, size in mesh.shape.items())
     return State(kept, tuple(

@@ -1,6 +1,7 @@
-// RUN: zpp-opt %s --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-coalesce-collectives --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-coalesce-collectives=bytes=100000 --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=SMALL
+// DEFINE: %{on} = --zero-import-collectives="mesh=node:2,gpu:4 links=node=50gbit,gpu=400gbyte"
+// RUN: zpp-opt %s %{on} --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s %{on} --zero-coalesce-collectives --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s %{on} --zero-coalesce-collectives=bytes=100000 --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=SMALL
 
 // In a loop a buffer of two hops is full with a quarter of the bytes of the
 // iteration, 294,916 here. The two small tensors do not fill one, and join.

@@ -1,8 +1,8 @@
-// RUN: zpp-opt %s --zero-split-all-reduce="links=node=50gbit,gpu=400gbyte stages=0" \
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=50gbit,gpu=400gbyte" --zero-split-all-reduce=stages=0 \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=SLOW
-// RUN: zpp-opt %s --zero-split-all-reduce="links=node=400gbyte,gpu=400gbyte stages=0" \
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=400gbyte,gpu=400gbyte" --zero-split-all-reduce=stages=0 \
 // RUN:   2>&1 | FileCheck %s --check-prefix=FAST
-// RUN: zpp-opt %s --zero-split-all-reduce="links=none stages=3" | FileCheck %s --check-prefix=THREE
+// RUN: zpp-opt %s --zero-split-all-reduce=stages=3 | FileCheck %s --check-prefix=THREE
 // RUN: zpp-opt %s --zero-split-all-reduce=stages=3 \
 // RUN:   --zero-decompose-reduce-scatter=stages=3 \
 // RUN:   | FileCheck %s --check-prefix=DECOMPOSED

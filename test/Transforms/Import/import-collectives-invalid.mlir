@@ -32,20 +32,20 @@ module {
 // -----
 
 // expected-error@+1 {{in mesh 'node:2,gpu': expected NAME:SIZE, but got 'gpu'}}
-module attributes {zpp.mesh = "node:2,gpu"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu"}} {
 }
 
 // -----
 
 // expected-error@+1 {{expected a mesh of 8 devices, on which the module runs, but got 'node:2,gpu:2' of 4}}
-module attributes {zpp.mesh = "node:2,gpu:2"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:2"}} {
   "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 }
 
 // -----
 
 // expected-error@+1 {{expected a mesh of 8 devices, on which the module runs, but got 'node:2,gpu:2' of 4}}
-module attributes {zpp.mesh = "node:2,gpu:2", mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 2 : i32} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:2"}, mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 2 : i32} {
 }
 
 // -----
@@ -151,7 +151,7 @@ func.func @unread(%w: tensor<4x8xf32>) {
 
 // -----
 
-module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.mesh = "node:2,gpu:4"} {
+module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.machine = {mesh = "node:2,gpu:4"}} {
   func.func @replicas(%w: tensor<4x8xf32>) {
     // expected-error@+1 {{expected ids of 1 replicas, as it has no use_global_device_ids, but got 1}}
     %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>}> : (tensor<4x8xf32>) -> tensor<16x8xf32>

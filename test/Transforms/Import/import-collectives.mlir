@@ -9,7 +9,7 @@
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 
 // CHECK: #[[MESH:.*]] = #zero.mesh<"node" = 2, "gpu" = 4>
-// CHECK: module attributes {zpp.mesh = "node:2,gpu:4"}
+// CHECK: module attributes {zpp.machine = {mesh = "node:2,gpu:4"}}
 // CHECK-LABEL: func @step
 func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   // CHECK: %[[LOCAL:.*]] = "stablehlo.convert"
@@ -75,7 +75,7 @@ func.func @groups(%w: tensor<4x8xf32>) {
 // A mesh of one axis, factored by the tiers that the module remembers; devices
 // that stand in another order on it.
 
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   "sdy.mesh"() <{mesh = #sdy.mesh<["data"=8]>, sym_name = "mesh"}> : () -> ()
   "sdy.mesh"() <{mesh = #sdy.mesh<["data"=8], device_ids=[0, 4, 1, 5, 2, 6, 3, 7]>, sym_name = "crossed"}> : () -> ()
   // CHECK-LABEL: func @one_axis
@@ -411,7 +411,7 @@ func.func private @activate(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
 
 // Before Shardy, a shard_map was a function between two custom calls.
 
-module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.mesh = "node:2,gpu:4"} {
+module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, zpp.machine = {mesh = "node:2,gpu:4"}} {
   // CHECK-LABEL: func @gspmd
   func.func @gspmd(%w: tensor<32x8xf32>) -> tensor<256x8xf32> {
     // CHECK: zero.all_gather {{.*}} role = "weight"
@@ -513,7 +513,7 @@ func.func @branches(%which: tensor<i32>, %w: tensor<4x8xf32>) -> tensor<f32> {
 // Upstream's shard dialect. Collectives that are imported from it become
 // StableHLO even if they are left alone.
 
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   shard.grid @grid(shape = 2x4)
   // CHECK-LABEL: func @shard
   func.func @shard(%w: tensor<4x8xf32>) -> tensor<4x8xf32> {
@@ -579,7 +579,7 @@ func.func private @odd(%w: tensor<4x8xf32>) {
 
 // Groups of replicas: here each is one device, or has all partitions.
 
-module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, zpp.mesh = "node:4,gpu:2"} {
+module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32, zpp.machine = {mesh = "node:4,gpu:2"}} {
   // CHECK-LABEL: func @replicas
   func.func @replicas(%w: tensor<4x8xf32>) {
     // CHECK: zero.all_gather {{.*}} along ["node"]

@@ -3,7 +3,7 @@
 
 // RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4" | FileCheck %s
 
-// CHECK: zpp.mesh = "node:2,gpu:4"
+// CHECK: zpp.machine = {mesh = "node:2,gpu:4"}
 // CHECK: func @step
 module {
   "sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()

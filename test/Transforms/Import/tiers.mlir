@@ -28,8 +28,8 @@
 // REST-DAG: #[[MESH:.*]] = #zero.mesh<"node" = 2 stride 1, "data" = 4 stride 2>
 // OUTER-DAG: #[[MESH:.*]] = #zero.mesh<"replica" = 2 stride 1, "gpu" = 4 stride 2>
 // CUT-DAG: #[[MESH:.*]] = #zero.mesh<"replica" = 2 stride 1, "host" = 2 stride 4, "gpu" = 2 stride 2>
-// CHECK: zpp.mesh = "replica:2@1,data:4@2"
-// CUT: zpp.mesh = "replica:2@1,host:2@4,gpu:2@2"
+// CHECK: zpp.machine = {mesh = "replica:2@1,data:4@2"}
+// CUT: zpp.machine = {mesh = "replica:2@1,host:2@4,gpu:2@2"}
 
 // The gather over all devices, then one over the devices of a node. In the
 // output these are 0, 2, 4 and 6, and the group crosses nodes once.

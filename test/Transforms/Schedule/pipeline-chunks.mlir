@@ -1,9 +1,6 @@
 // RUN: zpp-opt %s --zero-pipeline-chunks --verify-diagnostics | FileCheck %s
 // RUN: zpp-opt %s --zero-pipeline-chunks --zero-pipeline-chunks | FileCheck %s
-// RUN: zpp-opt %s --zero-pipeline-chunks="links=node=400gbyte,gpu=400gbyte" | FileCheck %s --check-prefix=FAST
-// RUN: not zpp-opt %s --zero-pipeline-chunks="links=node=50gbit" 2>&1 | FileCheck %s --check-prefix=LINKS
-
-// LINKS: error: in links 'node=50gbit': expected a link for tier 'gpu', but got none
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:2 links=node=400gbyte,gpu=400gbyte" --zero-pipeline-chunks | FileCheck %s --check-prefix=FAST
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
 #other = #zero.mesh<"host" = 2, "gpu" = 2>

@@ -1,10 +1,10 @@
-// RUN: zpp-opt %s --zero-partition-within-node=links=node=400gbyte,gpu=400gbyte \
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=400gbyte,gpu=400gbyte" --zero-partition-within-node \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=EQUAL
-// RUN: zpp-opt %s --zero-partition-within-node=links=node=5gbyte,gpu=400gbyte \
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte,gpu=400gbyte" --zero-partition-within-node \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=SLOW
-// RUN: zpp-opt %s --zero-partition-within-node="split-small=true links=node=5gbyte,gpu=400gbyte" \
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte,gpu=400gbyte" --zero-partition-within-node=split-small=true \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=BESIDE
-// RUN: not zpp-opt %s --zero-partition-within-node=links=node=5gbyte 2>&1 \
+// RUN: not zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MISSING
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

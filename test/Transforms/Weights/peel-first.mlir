@@ -7,8 +7,6 @@
 // RUN:   | FileCheck %s --check-prefix=KEPT
 // RUN: zpp-opt %s --zero-peel-first --split-input-file --remarks-filter=.* \
 // RUN:   2>&1 | FileCheck %s --check-prefix=SHORT
-// RUN: not zpp-opt %s --zero-peel-first=links=node=1gbit --split-input-file \
-// RUN:   2>&1 | FileCheck %s --check-prefix=LINKS
 // RUN: not zpp-opt %s --zero-peel-first=secondary=3 --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=GROUP
 
@@ -38,7 +36,6 @@
 // KEPT-NOT: zero.all_gather
 // REMARK: remark: [Passed] peeled {{.*}}its first iteration is written in front of it, to gather weights under its compute
 // SHORT: remark: [Missed] not-peeled {{.*}}weights are gathered in front of the loop, where nothing hides it: it takes {{[0-9]+}} usec, with min-usec = 1000
-// LINKS: error: in links 'node=1gbit': expected a link for tier 'gpu', but got none
 // GROUP: error: expected a secondary group size that divides the 8 devices of a weight's group on node:2,gpu:4, but got 3
 func.func @three(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
   %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>

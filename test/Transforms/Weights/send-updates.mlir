@@ -14,7 +14,7 @@
 // RUN: FileCheck %s --input-file=%t/average.out --check-prefix=AVERAGE
 
 // On slow links it pays, on fast ones not.
-// RUN: zpp-opt %t/sliced.mlir --zero-import-collectives="mesh=node:2,gpu:2 updated" --zero-send-updates="block=32 links=node=1gbit,gpu=400gbyte" 2>&1 \
+// RUN: zpp-opt %t/sliced.mlir --zero-import-collectives="mesh=node:2,gpu:2 links=node=1gbit,gpu=400gbyte updated" --zero-send-updates=block=32 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=FAST
 // FAST: on these links it takes {{[0-9]+}} usec, as an update {{[0-9]+}}
 

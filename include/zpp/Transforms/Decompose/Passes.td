@@ -20,7 +20,6 @@ def DecomposeReduceScatterPass
   }];
   let options = [
     StagesOption<"scatter">,
-    LinksOption<>,
   ];
 }
 

@@ -34,8 +34,6 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
     StagesOption<"large all-reduce">,
     BlockOption,
     RotateOption,
-    LinksOption<"; an all-reduce that hops would not make faster is left "
-                "alone">,
     SplitSmallOption<"all-reduces of pieces that are too small to shrink, "
                      "unquantized">,
     SplitExactOption,
@@ -58,7 +56,6 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     FormatsOption,
     BlockOption,
     RotateOption,
-    LinksOption<"; a scatter that hops would not make faster is left alone">,
     SplitSmallOption<"scatters whose chunks are too small to shrink, "
                      "unquantized">,
     SplitExactOption,
@@ -92,7 +89,6 @@ def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
     Option<"group", "group", "std::string", /*default=*/"\"\"",
            "As in zero-accumulate-gradients; empty: there is none, and only the "
            "step itself sends after loops">,
-    LinksOption<"; hops are taken to last as long as on these">,
     MinUsecOption<"hops of gradients after a loop">,
   ];
 }

@@ -114,6 +114,10 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   }];
   let options = [
     MeshOption<"the module's own mesh">,
+    LinksOption<"not known">,
+    DeviceOption<"A device, such as h100, or its dense peak in 16 bits and the "
+                 "speed of its memory, such as 989tflops,4800gbyte (default: "
+                 "not known)">,
     WeightsOfOption<>,
     GradientsOfOption<>,
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,

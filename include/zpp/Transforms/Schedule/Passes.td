@@ -43,10 +43,6 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
     of their own. So a tier does not wait for kernels of a stage that itself
     waits for a slower tier. The order is the same on every rank.
   }];
-  let options = [
-    LinksOption<" (default: each tier has a tenth of the speed of the next "
-                "faster one)">,
-  ];
 }
 
 def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {

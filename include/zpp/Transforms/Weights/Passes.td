@@ -14,13 +14,12 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
   let summary = "Gather weights in quantized form (qwZ, 3.1)";
   let description = [{
     Rewrites a gather only if this pays: the quantized slice must be smaller,
-    and with `links` the gather must be faster, including the time of the
+    and where links are known the gather must be faster, including the time of the
     kernels.
   }];
   let options = [
     FormatOption<"i8", "i8 or i4">,
     BlockOption,
-    LinksOption<>,
     Option<"singleOnly", "single-only", "bool", "false",
            "Leave gathers to and from a secondary partition as they are">,
   ];
@@ -44,7 +43,6 @@ def PeelFirstPass : Zpp_ModulePass<"zero-peel-first"> {
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
            "As in zero-partition-within-node">,
-    LinksOption<"; hops are taken to last as long as on these">,
     SplitSmallOption<"small gathers">,
     BetweenStepsOption,
     Option<"inIterations", "in-iterations", "int64_t", "0",
@@ -83,7 +81,7 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     reads, is hoisted as before.
 
     With `split-small`, a gather whose bytes take less time than its latency is
-    split too, even if its weight is gathered only once or `links` speak against
+    split too, even if its weight is gathered only once or the links speak against
     it, if a gather in the same place (the same block, with no heavy op between
     them) is split and quantized. The two can then travel together
     (zero-coalesce-collectives), and the small one costs next to nothing. A
@@ -99,9 +97,6 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     Option<"secondary", "secondary", "std::string", "\"\"",
            "The slowest tier of the group, or its number of devices (default: "
            "the fastest tier)">,
-    LinksOption<"; a weight whose gathers a secondary partition would not "
-                "make faster, or not by a fifth on links that are alike, is "
-                "left alone">,
     SplitSmallOption<"small gathers">,
     BetweenStepsOption,
     Option<"inIterations", "in-iterations", "int64_t", "0",
@@ -211,7 +206,6 @@ def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
   let options = [
     FormatOption<"i8", "none, i8 or i4">,
     BlockOption,
-    LinksOption<"; a gather that this would not make faster is left alone">,
   ];
 }
 

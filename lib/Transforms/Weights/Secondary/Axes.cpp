@@ -187,8 +187,7 @@ double zpp::zero::getOuterUsec(AllGatherOp gather, int64_t layers,
 bool zpp::zero::isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
   SmallVector<AxisRef> refs =
       cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
-  return model.getExchangeUsec(
-             getSentBytes(gather.getMeshAttr().getMesh(),
-                          CollectiveKind::AllGather, {refs.begin(), refs.end()},
-                          getOwnBytes(gather))) < 2 * LinkModel::kExchangeUsec;
+  return model.isMostlyLatency(
+      getSentBytes(gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
+                   {refs.begin(), refs.end()}, getOwnBytes(gather)));
 }

@@ -35,10 +35,10 @@ SecondaryPlanner::SecondaryPlanner(ModuleOp module, StringRef secondary,
 //===----------------------------------------------------------------------===//
 
 FailureOr<std::vector<WeightDecision>>
-SecondaryPlanner::decide(LinksOption &links, bool splitSmall) {
+SecondaryPlanner::decide(const Machine &machine, bool splitSmall) {
   std::vector<WeightDecision> decisions;
   for (ArrayRef<AllGatherOp> group : gathers.getGroups()) {
-    FailureOr<WeightDecision> decision = decide(group, links);
+    FailureOr<WeightDecision> decision = decide(group, machine);
     if (failed(decision))
       return failure();
     decisions.push_back(std::move(*decision));
@@ -54,7 +54,7 @@ SecondaryPlanner::decide(LinksOption &links, bool splitSmall) {
 static constexpr double kMostLeft = 0.8;
 
 FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
-                                                   LinksOption &links) {
+                                                   const Machine &machine) {
   AllGatherOp forward = group.front();
   SmallVector<AllGatherOp> all(group);
   bool isBetweenSteps = betweenSteps == BetweenSteps::All || isFrozen(forward);
@@ -66,10 +66,8 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
     return WeightDecision{all, axes->getLeftAlone()};
   SecondaryPlan plan{all, **axes, isBetweenSteps, {}};
   Mesh mesh = forward.getMeshAttr().getMesh();
-  FailureOr<std::optional<LinkModel>> model = links.getModel(mesh);
-  if (failed(model))
-    return failure();
-  bool isSmall = isMostlyLatency(forward, model->value_or(LinkModel(mesh)));
+  std::optional<LinkModel> model = machine.findLinks(mesh);
+  bool isSmall = isMostlyLatency(forward, machine.getLinks(mesh));
   auto leaveAlone = [&](std::string reason) {
     WeightDecision decision{all, LeftAlone(std::move(reason))};
     if (isSmall)
@@ -90,12 +88,12 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
               "backward pass");
   }
   std::string slower;
-  if (*model && (group.size() > 1 || once)) {
+  if (model && (group.size() > 1 || once)) {
     GatherTimes times =
         getGatherTimes(forward,
                        once ? static_cast<double>(once->times) / once->layers
                             : countTimes(group),
-                       plan.axes, **model);
+                       plan.axes, *model);
     if (times.partitioned >=
         (times.areLinksAlike ? kMostLeft : 1) * times.whole)
       slower = "on these links its gathers take " +

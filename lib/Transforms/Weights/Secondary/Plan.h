@@ -18,6 +18,7 @@
 #include "Weights/Secondary/Axes.h"
 #include "Weights/Secondary/Gathers.h"
 #include "mlir/IR/Dominance.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Transforms/Words.h"
 
 #include <variant>
@@ -103,7 +104,7 @@ public:
   /// The decisions on all weights, or failure after an error. With
   /// `splitSmall`, also splits small gathers if a large one in the same place
   /// is split: they can travel with it (zero-coalesce-collectives).
-  mlir::FailureOr<std::vector<WeightDecision>> decide(LinksOption &links,
+  mlir::FailureOr<std::vector<WeightDecision>> decide(const Machine &machine,
                                                       bool splitSmall);
 
   /// The loop that leaves the weight of `plan` as it is and in front of which
@@ -120,7 +121,7 @@ public:
 
 private:
   mlir::FailureOr<WeightDecision> decide(llvm::ArrayRef<AllGatherOp> group,
-                                         LinksOption &links);
+                                         const Machine &machine);
   void splitBesideOthers(llvm::MutableArrayRef<WeightDecision> decisions);
 
   bool isReadable(llvm::ArrayRef<AllGatherOp> group,

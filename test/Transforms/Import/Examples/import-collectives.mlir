@@ -17,7 +17,7 @@ func.func @step(%w: tensor<128xf32>, %x: tensor<1024xf32>)
 
 //--- output.mlir
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
-module attributes {zpp.mesh = "node:2,gpu:4"} {
+module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
   func.func @step(%arg0: tensor<128xf32>, %arg1: tensor<1024xf32>)
       -> (tensor<f32>, tensor<128xf32>) {
     %0 = zero.from_local %arg0 : tensor<128xf32>

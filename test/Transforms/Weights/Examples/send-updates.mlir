@@ -4,7 +4,7 @@
 // RUN: zpp-opt %t/input.mlir --zero-send-updates=block=32 --remarks-filter=none | diff %t/expected.mlir -
 
 //--- input.mlir
-module attributes {mhlo.num_partitions = 4 : i32, zpp.mesh = "node:2,gpu:2"}
+module attributes {mhlo.num_partitions = 4 : i32, zpp.machine = {mesh = "node:2,gpu:2"}}
     {
   "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}>
       : () -> ()
@@ -44,7 +44,7 @@ module attributes {mhlo.num_partitions = 4 : i32, zpp.mesh = "node:2,gpu:2"}
 
 //--- output.mlir
 #mesh = #zero.mesh<"node" = 2, "gpu" = 2>
-module attributes {mhlo.num_partitions = 4 : i32, zpp.mesh = "node:2,gpu:2"}
+module attributes {mhlo.num_partitions = 4 : i32, zpp.machine = {mesh = "node:2,gpu:2"}}
     {
   "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}>
       : () -> ()
