@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Collectives.h"
+#include "zpp/Analysis/Machine.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/TypeBytes.h"

@@ -349,3 +349,9 @@ void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {
                  remark::RemarkOpts::name("rewritten").category(pass))
       << what.str();
 }
+
+bool zpp::hasRole(ArrayRef<Origin> origins, Role role) {
+  return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
+    return origin.role == role;
+  });
+}

@@ -9,13 +9,11 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
-#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Repeats.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/Support/MathExtras.h"
 
 #include <set>
 #include <tuple>
@@ -190,6 +188,10 @@ Operation *ProvenanceAnalysis::getConstant(Value value) {
   return op && isNamed(op, guest::kConstant) ? op : nullptr;
 }
 
+std::optional<int64_t> ProvenanceAnalysis::getConstantInteger(Value value) {
+  return zpp::getConstantInteger(get(value).root);
+}
+
 //===----------------------------------------------------------------------===//
 // Slices
 //===----------------------------------------------------------------------===//
@@ -293,37 +295,4 @@ int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
             .first->second;
   }
   return slices[first];
-}
-
-//===----------------------------------------------------------------------===//
-// Loops
-//===----------------------------------------------------------------------===//
-
-std::optional<int64_t> ProvenanceAnalysis::getConstantInteger(Value value) {
-  return zpp::getConstantInteger(get(value).root);
-}
-
-std::optional<int64_t> ProvenanceAnalysis::getTripCount(Operation *op) {
-  int64_t trips = 1;
-  for (Operation *parent = op->getParentOp(); parent;
-       parent = parent->getParentOp()) {
-    if (!isNamed(parent, guest::kWhile))
-      continue;
-    auto known = tripCounts.find(parent);
-    if (known == tripCounts.end()) {
-      std::optional<LoopCounter> counter =
-          getLoopCounter(WhileView::get(parent), *this);
-      known = tripCounts
-                  .try_emplace(parent, counter ? std::optional(counter->trips)
-                                               : std::nullopt)
-                  .first;
-    }
-    if (!known->second || llvm::MulOverflow(trips, *known->second, trips))
-      return std::nullopt;
-  }
-  return trips;
-}
-
-std::optional<int64_t> zpp::getTripCount(Operation *op) {
-  return ProvenanceAnalysis().getTripCount(op);
 }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -183,6 +184,10 @@ SmallVector<Origin> zpp::getStartedOrigins(Operation *start) {
   }
 }
 
+bool zpp::hasRole(Operation *start, Role role) {
+  return hasRole(getStartedOrigins(start), role);
+}
+
 //===----------------------------------------------------------------------===//
 // The schedule
 //===----------------------------------------------------------------------===//
@@ -257,7 +262,7 @@ private:
     event.location = getFileLocation(start->getLoc());
     if (Operation *next = getNextCompute(start))
       event.before = describeOp(next);
-    event.trips = provenances.getTripCount(start).value_or(1);
+    event.trips = getTripCount(start, provenances).value_or(1);
     bool isGather = event.role == Role::Weight;
     int64_t bytes = getBytes(getOutputs(start).getTypes());
     if (!isGather)

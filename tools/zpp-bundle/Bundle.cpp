@@ -8,9 +8,9 @@
 #include "Bundle.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"

@@ -155,6 +155,9 @@ void remarkNoCollectives(mlir::ModuleOp module, llvm::StringRef pass);
 void remarkRewrite(mlir::Operation *op, llvm::StringRef pass,
                    const llvm::Twine &what);
 
+/// True if there are `origins`, and all have `role`.
+bool hasRole(llvm::ArrayRef<Origin> origins, Role role);
+
 } // namespace zpp
 
 #endif // ZPP_ANALYSIS_ORIGIN_H

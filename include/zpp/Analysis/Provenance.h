@@ -53,10 +53,6 @@ public:
   /// iterations, so that a forward and a backward loop over one stack agree.
   int64_t getSliceId(mlir::Value value, bool inAnyIteration);
 
-  /// The number of times that the loops around `op` execute it, or nullopt if a
-  /// trip count is not constant.
-  std::optional<int64_t> getTripCount(mlir::Operation *op);
-
 private:
   /// One step on the way to the root.
   struct Link {
@@ -97,11 +93,7 @@ private:
   /// The first call of each function from another one.
   llvm::DenseMap<mlir::Operation *, mlir::func::CallOp> calls;
   bool hasCalls = false;
-  llvm::DenseMap<mlir::Operation *, std::optional<int64_t>> tripCounts;
 };
-
-/// See ProvenanceAnalysis::getTripCount; for a single query.
-std::optional<int64_t> getTripCount(mlir::Operation *op);
 
 } // namespace zpp
 

@@ -76,6 +76,8 @@ std::optional<unsigned> getOverwrittenInput(mlir::Operation *start,
 
 /// The origins of the collectives that `start` runs.
 llvm::SmallVector<Origin> getStartedOrigins(mlir::Operation *start);
+/// True if `start` moves nothing but what has `role`.
+bool hasRole(mlir::Operation *start, Role role);
 
 /// A start or a wait of the schedule.
 struct ScheduleEvent {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/Analysis/Cost/StepTime.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include "ComputeCosts.h"
 #include "PeakMemory.h"
@@ -337,8 +338,8 @@ private:
 
   void runLoop(Operation *op) {
     Block &body = WhileView(op).getBody();
-    std::optional<int64_t> all = provenances.getTripCount(&body.front());
-    std::optional<int64_t> outside = provenances.getTripCount(op);
+    std::optional<int64_t> all = getTripCount(&body.front(), provenances);
+    std::optional<int64_t> outside = getTripCount(op, provenances);
     int64_t count = 1;
     if (all && outside && *outside > 0)
       count = *all / *outside;

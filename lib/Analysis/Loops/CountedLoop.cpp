@@ -64,6 +64,26 @@ static bool isSmall(int64_t value) {
   return value > -kLimit && value < kLimit;
 }
 
+std::optional<int64_t> zpp::getTripCount(Operation *op,
+                                         ProvenanceAnalysis &provenances) {
+  int64_t trips = 1;
+  for (Operation *parent = op->getParentOp(); parent;
+       parent = parent->getParentOp()) {
+    if (!isNamed(parent, guest::kWhile))
+      continue;
+    std::optional<LoopCounter> counter =
+        getLoopCounter(WhileView::get(parent), provenances);
+    if (!counter || llvm::MulOverflow(trips, counter->trips, trips))
+      return std::nullopt;
+  }
+  return trips;
+}
+
+std::optional<int64_t> zpp::getTripCount(Operation *op) {
+  ProvenanceAnalysis provenances;
+  return getTripCount(op, provenances);
+}
+
 std::optional<CountedLoop>
 zpp::getCountedLoop(Operation *op, ProvenanceAnalysis &provenances) {
   WhileView loop = WhileView::get(op);

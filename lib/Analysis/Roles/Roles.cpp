@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/Analysis/Roles/Roles.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include "MirrorKeys.h"
 #include "RoleFinder.h"
@@ -270,7 +271,7 @@ SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
     static_cast<CollectiveView &>(collective) = std::move(*view);
     collective.start = start;
     collective.index = index;
-    collective.trips = provenances.getTripCount(start ? start : op);
+    collective.trips = getTripCount(start ? start : op, provenances);
     result.push_back(std::move(collective));
     return true;
   };

@@ -221,11 +221,9 @@ divide(MutableArrayRef<TravelChain> chains, int64_t full) {
   return groups;
 }
 
-SmallVector<SmallVector<TravelChain>> zpp::getTravelGroups(Block &block,
-                                                           Follows follows,
-                                                           HeavyOps &compute,
-                                                           const Machine &machine,
-                                                           int64_t bytes) {
+SmallVector<SmallVector<TravelChain>>
+zpp::getTravelGroups(Block &block, Follows follows, HeavyOps &compute,
+                     const Machine &machine, int64_t bytes) {
   SmallVector<Chain> chains = getChains(block);
   if (chains.empty())
     return {};
@@ -238,9 +236,10 @@ SmallVector<SmallVector<TravelChain>> zpp::getTravelGroups(Block &block,
     if (!described)
       continue;
     described->window = getWindow(*described, windows);
-    described->isSmall = llvm::all_of(
-        described->parts,
-        [&](const TravelPart &part) { return isSmall(part, machine); });
+    described->isSmall =
+        llvm::all_of(described->parts, [&](const TravelPart &part) {
+          return isSmall(part, machine);
+        });
     byKey[ArrayAttr::get(context, described->key)][described->window].push_back(
         std::move(*described));
   }

@@ -19,16 +19,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-bool zpp::hasRole(ArrayRef<Origin> origins, Role role) {
-  return !origins.empty() && llvm::all_of(origins, [&](const Origin &origin) {
-    return origin.role == role;
-  });
-}
-
-bool zpp::hasRole(StartOp start, Role role) {
-  return hasRole(getStartedOrigins(start), role);
-}
-
 static constexpr const char *kRead =
     "the iteration that computes it does more with its result than store it";
 static constexpr const char *kUsed =

@@ -26,11 +26,6 @@
 
 namespace zpp {
 
-/// True if there are `origins`, and all have `role`.
-bool hasRole(llvm::ArrayRef<Origin> origins, Role role);
-/// True if `start` moves nothing but what has `role`.
-bool hasRole(zero::StartOp start, Role role);
-
 /// Values that the loop is to carry in addition: those that enter the first
 /// iteration, and those that each iteration hands to the next one.
 struct Carried {

@@ -10,6 +10,7 @@
 #include "Loops/Deferral.h"
 #include "Loops/LayerStacks.h"
 #include "Loops/Peeling.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;

@@ -8,8 +8,8 @@
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
-#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 

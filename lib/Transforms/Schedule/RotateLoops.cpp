@@ -18,6 +18,7 @@
 #include "Schedule/Overlap/Plan.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"

@@ -83,9 +83,8 @@ private:
       }
       AllGatherOp forward = decision.group.front();
       Mesh mesh = forward.getMeshAttr().getMesh();
-      hops.usec +=
-          getOuterUsec(forward, decision.plan->getNumLayers(),
-                       decision.plan->axes, machine->getLinks(mesh));
+      hops.usec += getOuterUsec(forward, decision.plan->getNumLayers(),
+                                decision.plan->axes, machine->getLinks(mesh));
     }
     return loops;
   }

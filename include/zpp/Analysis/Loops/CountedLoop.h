@@ -47,6 +47,13 @@ struct CountedLoop {
 std::optional<CountedLoop> getCountedLoop(mlir::Operation *op,
                                           ProvenanceAnalysis &provenances);
 
+/// Returns the number of times that the loops around `op` execute it, or
+/// nullopt if a trip count is not constant.
+std::optional<int64_t> getTripCount(mlir::Operation *op,
+                                    ProvenanceAnalysis &provenances);
+/// The same for a single query.
+std::optional<int64_t> getTripCount(mlir::Operation *op);
+
 /// True if `index`, an integer in the body of `loop`, is one of 0, 1, ...
 /// `count` - 1 in all iterations.
 bool isIndexBelow(mlir::Value index, int64_t count, const CountedLoop &loop,

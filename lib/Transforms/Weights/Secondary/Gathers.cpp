@@ -8,6 +8,7 @@
 #include "Weights/Secondary/Gathers.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
@@ -128,7 +129,7 @@ bool WeightGathers::areGatheredAgain(ArrayRef<AllGatherOp> group,
                                      const WeightPath &path) {
   int64_t times = 0;
   for (AllGatherOp gather : group)
-    times = addSaturating(times, provenances.getTripCount(gather).value_or(1));
+    times = addSaturating(times, getTripCount(gather, provenances).value_or(1));
   return times > cast<RankedTensorType>(path.source.getType()).getDimSize(0);
 }
 

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Weights/Secondary/Plan.h"
+#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
@@ -207,7 +208,7 @@ double SecondaryPlanner::countTimes(ArrayRef<AllGatherOp> group) {
       }))
     return group.size();
   auto getTrips = [&](AllGatherOp gather) -> double {
-    return gathers.getProvenances().getTripCount(gather).value_or(1);
+    return getTripCount(gather, gathers.getProvenances()).value_or(1);
   };
   double all = 0;
   for (AllGatherOp gather : group)
