@@ -12,8 +12,8 @@
 //   plan   before which op each start and wait is     (Plan.cpp, no IR)
 //          to stand
 //   place  move everything there                      (Place.cpp)
-//   tie    pass values of the compute through starts  (Ties.cpp)
-//          and waits, so that XLA keeps these there
+//   tie    pass values of the compute through starts  (TiedValues.cpp,
+//          and waits, so that XLA keeps these there     Ties.cpp)
 //   keep   pass further values through waits, so that (Keep.cpp)
 //          XLA keeps compute and its own collectives
 //          where they are
