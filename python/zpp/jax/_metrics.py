@@ -20,11 +20,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from zpp._compiler import Rewritten
 from zpp._guard import Guard
 from zpp._measures import relative
+from zpp._option_kinds import FORMATS
 from zpp._warn import warn
 from zpp.jax import _runtime
 
 #: Formats by what they keep, the narrowest first.
-_FORMATS = ("i4", "i8", "none")
+_FORMATS = (*reversed(FORMATS), "none")
 #: Roles of collectives that have formats, as the compiler calls them.
 _ROLES = ("weight", "gradient", "update")
 #: The operations that exchange data.

@@ -17,6 +17,10 @@ def DecomposeReduceScatterPass
     A hop of a `reduce_scatter` becomes an `all_to_all`, whose `slices` say what
     goes to which device, and a `reduce` of what arrives. Scatters that an
     earlier pass has left alone (`zpp.reason`) stay.
+
+    ```
+    reduce_scatter %g                 ->  reduce(all_to_all(pack %g))
+    ```
   }];
   let options = [
     StagesOption<"scatter">,
@@ -48,6 +52,11 @@ def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
     `unpack_slices`, which puts the chunks into the order of the tensor. The
     `encode` and `decode` of a quantized gather become `quantize` and
     `dequantize`.
+
+    ```
+    all_gather %w along [node, gpu]   ->  %0 = all_gather_chunks %w along [node]
+                                          all_gather_chunks %0 along [gpu]
+    ```
   }];
 }
 
@@ -92,6 +101,10 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     small ones along, because `zero-rotate-loops` has them run an iteration
     ahead. Where the loop becomes layers, its last gradients join the ones
     before them if they are small.
+
+    ```
+    exchange %a; exchange %b          ->  %ab = exchange [%a, %b]
+    ```
   }];
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",

@@ -26,6 +26,11 @@ def SplitAllReducePass : Zpp_ModulePass<"zero-split-all-reduce"> {
 
     Formats are those of tiers: an all-reduce over the slowest tier alone takes
     the last one. What does not shrink becomes the all-reduce again that it was.
+
+    ```
+    all_reduce %g                     ->  %sum = reduce_scatter %g, hop by hop
+                                          decode(all_gather(encode %sum))
+    ```
   }];
   let options = [
     FormatsOption,
@@ -51,6 +56,11 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     With `rotate`, quantized hops send groups of that many elements multiplied by
     a Hadamard matrix. This spreads outliers, so that the steps of a block are
     finer.
+
+    ```
+    reduce_scatter %g                 ->  %0 = reduce_scatter %g along [gpu] wire i8
+        along [node, gpu]                 reduce_scatter %0 along [node] wire i4
+    ```
   }];
   let options = [
     FormatsOption,
@@ -84,6 +94,10 @@ def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
     collective that is left to XLA, or stacked in other ways, is there at its end
     only, and is no reason to write it after the loop if it is most of what is
     sent. Two iterations become straight code. Remarks say which loops stay, and why.
+
+    ```
+    loop i = 0 .. n: step(i)          ->  loop i = 0 .. n - 1: step(i); step(n - 1)
+    ```
   }];
   let options = [
     Option<"group", "group", "std::string", /*default=*/"\"\"",
@@ -108,6 +122,12 @@ def AccumulateGradientsPass : Zpp_ModulePass<"zero-accumulate-gradients"> {
     writes. What else reads a gradient, or the sum in the loop, leaves it as it
     is, with a remark. A scatter over slower tiers alone that an earlier pass
     has left alone stays one collective, for all layers of a stack.
+
+    ```
+    loop: %0 = scatter %g along [gpu]   ->  loop: %0 = scatter %g along [gpu]
+          %1 = scatter %0 along [node]            %sum += %0
+          %sum += %1                        scatter %sum along [node]
+    ```
   }];
   let options = [
     Option<"group", "group", "std::string", /*default=*/"\"\"",

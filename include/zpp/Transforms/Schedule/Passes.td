@@ -29,6 +29,11 @@ def OutlineCollectivesPass : Zpp_ModulePass<"zero-outline-collectives"> {
     sends nothing quantized, lies in a branch, has slices that are not static,
     or because one of its operands depends on one of its results. A remark says
     why.
+
+    ```
+    %y = exchange %x                  ->  %t = start @zpp_host::@f(%x)
+                                          %y = wait %t
+    ```
   }];
   let dependentDialects = ["::zpp::zero::ZeroDialect",
                            "::mlir::func::FuncDialect",
@@ -42,6 +47,10 @@ def PipelineChunksPass : Zpp_ModulePass<"zero-pipeline-chunks"> {
     which they would start if kernels and the exchanges of each tier had queues
     of their own. So a tier does not wait for kernels of a stage that itself
     waits for a slower tier. The order is the same on every rank.
+
+    ```
+    a.node, a.gpu, b.node, b.gpu      ->  a.node, b.node beside a.gpu, b.gpu
+    ```
   }];
 }
 
@@ -70,6 +79,10 @@ def UnrollLoopsPass : Zpp_ModulePass<"zero-unroll-loops"> {
     A stack that is joined from layers or begins as zeros, and is only read and
     written layer by layer, is replaced by its layers. Remarks say which loops
     stay, and why.
+
+    ```
+    loop i = 0 .. 3: step(i)          ->  step(0); step(1); step(2)
+    ```
   }];
   let options = [
     Option<"maxTrips", "max-trips", "int64_t", "16",
@@ -104,6 +117,11 @@ def RotateLoopsPass : Zpp_ModulePass<"zero-rotate-loops"> {
     Both take one collective more than the loop has iterations, so loops of
     fewer than `min-trips` iterations are left alone. Remarks say what moves,
     and why the rest does not.
+
+    ```
+    loop i: start(i); wait; dot       ->  start(0)
+                                          loop i: wait; start(i + 1); dot
+    ```
   }];
   let options = [
     PrefetchBytesOption<"that a loop may carry from one iteration to the "
@@ -171,6 +189,10 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     For each transfer a remark says where it starts, where it is waited for,
     under how many heavy ops it runs and how many bytes are in flight. If there
     is nothing to hide under, the remark is a missed one.
+
+    ```
+    start; wait; dot %x; dot %w       ->  start; dot %x; wait; dot %w
+    ```
   }];
   let options = [
     PrefetchBytesOption<"of weights that may be gathered before they are "

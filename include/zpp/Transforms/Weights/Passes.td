@@ -16,6 +16,10 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
     Rewrites a gather only if this pays: the quantized slice must be smaller,
     and where links are known the gather must be faster, including the time of the
     kernels.
+
+    ```
+    %whole = all_gather %w            ->  %whole = decode(all_gather(encode %w))
+    ```
   }];
   let options = [
     FormatOption<"i8", "i8 or i4">,
@@ -39,6 +43,10 @@ def PeelFirstPass : Zpp_ModulePass<"zero-peel-first"> {
     what the first iteration can keep instead, and if the hops outside of the
     secondary group take at least `min-usec`. Two iterations become straight
     code. Remarks say which loops stay, and why.
+
+    ```
+    loop i = 0 .. n: step(i)          ->  step(0); loop i = 1 .. n: step(i)
+    ```
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
@@ -92,6 +100,12 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     keep them from step to step: weights that are gathered once have one too, and
     on nodes of one device it is the whole weight. Of weights that the step does
     not change, all layers are gathered in front of loops in any case.
+
+    ```
+    all_gather %w along [node, gpu]   ->  %kept = all_gather %w along [node]
+                                          all_gather %kept along [gpu]
+    all_gather %w along [node, gpu]   ->  all_gather %kept along [gpu]
+    ```
   }];
   let options = [
     Option<"secondary", "secondary", "std::string", "\"\"",
@@ -117,6 +131,11 @@ def KeepFrozenPass : Zpp_ModulePass<"zero-keep-frozen"> {
     attribute `zpp.state` lists it, with the arguments that it is made of: it holds
     as long as these are what the step before has returned. With `start` it is a
     result only: the weights are sent, and the state begins.
+
+    ```
+    %kept = all_gather %w along [node]  ->  %kept = %state
+    return %loss                            return %loss, %state
+    ```
   }];
   let options = [
     StartOption<"send whole weights">,
@@ -149,6 +168,12 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
+
+    ```
+    %kept = all_gather %w along [node]  ->  %d = encode(%w - %held)
+                                            %kept = %state + all_gather %d along [node]
+    return %loss                            return %loss, %held + %d, %kept
+    ```
   }];
   let options = [
     FormatOption<"i4", "i8 or i4">,
@@ -202,6 +227,11 @@ def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
     several tiers become one.
 
     It expects gathers that zero-import-collectives has marked with `updated`.
+
+    ```
+    %w = all_gather %slice            ->  %d = encode(%slice - slice of %old)
+                                          %w = %old + all_gather %d
+    ```
   }];
   let options = [
     FormatOption<"i8", "none, i8 or i4">,
