@@ -58,8 +58,7 @@ inline constexpr llvm::StringLiteral kFloorReason =
 /// The contents of `zpp.origin`.
 struct Origin {
   int64_t id;
-  /// Kind and role; nullopt where the attribute does not say, or says in words
-  /// that nobody writes.
+  /// nullopt if missing or unknown.
   std::optional<CollectiveKind> kind;
   std::optional<Role> role;
   std::optional<Phase> phase;

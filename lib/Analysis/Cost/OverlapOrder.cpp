@@ -33,10 +33,10 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The rate at which XLA takes collectives to run: its table of measured rings
-/// within a node. It does not know the links of a cluster.
+/// The rate at which XLA assumes collectives to run, whatever the machine: that
+/// of its own table of rings within a node.
 static constexpr double kBytesPerUsec = 250e3;
-/// How large the results of a collective are that XLA joins others to.
+/// The most result bytes of a collective that XLA combines.
 static constexpr int64_t kJoinedBytes = 30 * 1024 * 1024 + 7;
 /// The least time of a kernel.
 static constexpr double kLaunchUsec = 2;

@@ -49,11 +49,16 @@ private:
   };
   /// Knowledge about all gathers of one slice of a weight.
   struct Slice {
-    /// True if it is known to be a weight; if a gradient is computed from it;
-    /// if a gradient has it for its partner; if that is a product; if a layer
-    /// takes it as its weight.
-    bool isCertain = false, isUsed = false, isProven = false,
-         isContracted = false, isOfLayer = false;
+    /// It is known to be a weight.
+    bool isCertain = false;
+    /// A gradient is computed from it.
+    bool isUsed = false;
+    /// A gradient has it for its partner.
+    bool isProven = false;
+    /// That gradient is a product.
+    bool isContracted = false;
+    /// A layer takes it as its weight.
+    bool isOfLayer = false;
   };
 
   using SplitInputs = llvm::MapVector<mlir::Value, std::vector<AxisRef>>;

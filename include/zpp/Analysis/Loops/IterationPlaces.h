@@ -20,18 +20,16 @@
 
 namespace zpp {
 
-/// The places at which the iterations of a loop leave what they compute of a
-/// value.
+/// The places where iterations store their results for a value.
 struct IterationPlaces {
-  /// The loop, if each has its own place, which is the same in every run of the
-  /// loop: they write the layers of a stack. Nullopt if all have the same
-  /// place: they add to one sum.
+  /// The loop, if each iteration writes its own layer of a stack, the same in
+  /// every run of the loop; nullopt if all add to one sum.
   std::optional<CountedLoop> stack;
 };
 
-/// The places at which the iterations of `loop`, a `stablehlo.while`, leave
-/// what follows from `value`, which is computed in its body or in a loop there,
-/// or why they are not known.
+/// Returns where each iteration of `loop`, a `stablehlo.while`, stores what
+/// follows from `value`, which is computed in its body or in a loop there, or
+/// why that is not known.
 Decision<IterationPlaces> getIterationPlaces(mlir::Value value,
                                              mlir::Operation *loop,
                                              ProvenanceAnalysis &provenances);

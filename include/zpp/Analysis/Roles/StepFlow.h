@@ -90,9 +90,8 @@ public:
   /// and no Carried edge.
   ValueSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
 
-  /// Those of `ancestors`, the ancestors of `values`, which others are computed
-  /// from in another way, too, than through a weight that the step has moved,
-  /// or through another sum over devices.
+  /// Returns the members of `ancestors` that also reach another value by a path
+  /// without a moved weight or a further sum.
   ValueSet getAncestorsBeside(llvm::ArrayRef<mlir::Value> values,
                               const ValueSet &ancestors) const;
 
