@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 import zpp
-from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY
+from jax.sharding import NamedSharding, PartitionSpec
+from training import ALL_ON, AXES, BATCH, FAST, MESH, NODES, OFF, TINY
 from training import recorded_compilations, same_bits, tokens, trainer_of
 from training import with_options
 
@@ -60,12 +61,30 @@ def test_options_of_a_step_that_is_jitted_already():
         zpp.jit(jitted, mesh="node:1", static_argnums=1, donate_argnums=0)
 
 
-def test_a_call_inside_of_jax_jit_is_an_error():
+@pytest.mark.parametrize("is_jitted", [False, True])
+def test_compiler_options_hold_where_nothing_is_rewritten(is_jitted):
+    """Off is then the step as written, with these options."""
+    placed = jax.device_put(np.arange(8.0), NamedSharding(MESH, PartitionSpec(AXES)))
+    step = jax.numpy.sum
+    if is_jitted:
+        step = jax.jit(step, out_shardings=NamedSharding(MESH, PartitionSpec()))
+    assert zpp.jit(step, mesh=NODES, compiler_options=FAST, **OFF)(placed) == 28
+    wrong = zpp.jit(step, mesh=NODES, compiler_options={"xla_none_such": True}, **OFF)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_none_such"):
+        wrong(placed)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, jax.grad, jax.make_jaxpr])
+def test_a_call_inside_of_a_transformation_is_an_error(transform):
+    """Also one of which no argument is traced."""
     fast = zpp.jit(scale, mesh="node:1")
     loaded = zpp.load(fast.rewritten(1.0, 2.0).step)
+    given = np.ones(2) if transform is jax.vmap else 1.0
     for step in (fast, loaded):
-        with pytest.raises(TypeError, match="call a rewritten step outside"):
-            jax.jit(lambda x, step=step: step(x, 2.0))(1.0)
+        for call in (lambda x, step=step: step(x, 2.0)["result"],
+                     lambda x, step=step: x * step(1.0, 2.0)["result"]):
+            with pytest.raises(TypeError, match="call a rewritten step outside"):
+                transform(call)(given)
 
 
 def test_a_jaxpr_is_no_step():

@@ -11,6 +11,7 @@
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Names.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Passes.h"
@@ -24,6 +25,13 @@ namespace zpp {
 
 using namespace mlir;
 using namespace zpp;
+
+/// True for what orders calls of the host.
+static bool isToken(Value value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << value.getType();
+  return text == guest::kTokenType;
+}
 
 namespace {
 /// The values and ops of a function that some of its results are computed from.
@@ -76,14 +84,15 @@ private:
     }
   }
 
-  /// True if zeros can stand for `value` where it is not needed.
+  /// True if zeros, or a new token, can stand for `value` where it is not
+  /// needed.
   static bool isReplaceable(Value value) {
     auto type = dyn_cast<RankedTensorType>(value.getType());
-    return type && type.hasStaticShape() &&
-           type.getElementType().isIntOrFloat();
+    return isToken(value) || (type && type.hasStaticShape() &&
+                              type.getElementType().isIntOrFloat());
   }
 
-  /// Adds those for which there are no zeros.
+  /// Adds those that nothing can stand for.
   void pushOthers(ValueRange all) {
     for (Value value : all)
       if (!isReplaceable(value))
@@ -141,6 +150,12 @@ private:
     Needed needed;
     needed.add(body.getTerminator()->getOperands());
     sweep(body, needed);
+    // Nothing of the host is called, so that there is no order.
+    llvm::BitVector tokens(function.getNumArguments());
+    for (BlockArgument argument : body.getArguments())
+      tokens[argument.getArgNumber()] =
+          isToken(argument) && argument.use_empty();
+    (void)function.eraseArguments(tokens);
   }
 
   /// Erases the ops of `block` that are not needed.
@@ -168,15 +183,19 @@ private:
     }
   }
 
-  /// Has `op` read zeros where it reads what is not needed.
+  /// Has `op` read zeros, or a new token, where it reads what is not needed.
   static void replaceOthers(Operation *op, Needed &needed) {
     OpBuilder builder(op);
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
-      if (!value.getDefiningOp() || needed.contains(value))
+      bool orders = isToken(value);
+      if ((!value.getDefiningOp() && !orders) || needed.contains(value))
         continue;
-      operand.set(createZeros(builder, value.getLoc(),
-                              cast<RankedTensorType>(value.getType())));
+      operand.set(orders
+                      ? createOp(builder, value.getLoc(), guest::kCreateToken,
+                                 ValueRange(), value.getType())
+                      : createZeros(builder, value.getLoc(),
+                                    cast<RankedTensorType>(value.getType())));
       needed.add(operand.get());
     }
   }

@@ -5,7 +5,6 @@ back."""
 
 import dataclasses
 import functools
-import io
 import itertools
 import json
 import math
@@ -24,6 +23,8 @@ from jax.interpreters.mlir import make_ir_context
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned, source_of
 from zpp._text import is_pretty, read_message
+from zpp.jax._callbacks import NO_CALLBACKS, Callbacks, find_calls
+from zpp.jax._callbacks import take_callbacks
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
 from zpp.jax._partitioner import PartitionError
 from zpp.jax._state import State, read_state
@@ -49,6 +50,8 @@ class Step:
     #: follows from the arguments. None where that is nothing or all of it.
     start: "Step | None" = None
     resume: "Step | None" = None
+    #: Functions of this process that the module calls.
+    callbacks: Callbacks = NO_CALLBACKS
 
     @property
     def uses_runtime(self) -> bool:
@@ -61,6 +64,14 @@ class Step:
         """The index of the smallest flat result; None without results."""
         sizes = [math.prod(shape.shape) for shape in self.exported.out_avals]
         return sizes.index(min(sizes)) if sizes else None
+
+    @functools.cached_property
+    def calls(self) -> list[str]:
+        """The calls of this process that the module has, by primitive and line."""
+        if not self.callbacks:
+            return []
+        with make_ir_context() as context:
+            return list(find_calls(self._read(context)))
 
     @functools.cached_property
     def sharded(self) -> Sharded:
@@ -111,7 +122,7 @@ class Step:
         with make_ir_context() as context:
             module = ir.Module.parse(text, context)
             state = read_state(module, self.exported.module_kept_var_idx,
-                               self.mesh)
+                               len(self.exported.ordered_effects), self.mesh)
             serialized = _serialize(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
@@ -123,8 +134,9 @@ class Step:
         returns state that it begins, nothing else."""
         begins = self.with_text(text, bundle)
         return dataclasses.replace(
-            begins, donated=(), exported=dataclasses.replace(
-                begins.exported, out_avals=(), out_tree=jax.tree.structure([]),
+            begins, donated=(), callbacks=NO_CALLBACKS, exported=dataclasses.replace(
+                begins.exported, ordered_effects=(), unordered_effects=(),
+                out_avals=(), out_tree=jax.tree.structure([]),
                 out_shardings_hlo=(), _out_named_shardings=()))
 
 
@@ -176,9 +188,9 @@ def export_call(step: Callable, args: tuple, kwargs: dict,
     check_callable(step)
     jitted = step if isinstance(step, jax.stages.Wrapped) else jax.jit(step)
     traced = jitted.trace(*args, **kwargs)
-    exported = jax.export.export(
+    exported, callbacks = take_callbacks(lambda: jax.export.export(
         jitted, platforms=platforms,
-        disabled_checks=disabled_checks)(*args, **kwargs)
+        disabled_checks=disabled_checks)(*args, **kwargs))
     donated = tuple(index for index, info in enumerate(
         jax.tree.leaves(traced.args_info)) if info.donated)
     meshes = itertools.chain(
@@ -186,7 +198,8 @@ def export_call(step: Callable, args: tuple, kwargs: dict,
         # in_shardings and out_shardings of jax.jit, for which there is no
         # public interface.
         _meshes_of(list(getattr(traced, "_params", {}).values())))
-    return Step(_callable(exported), donated, next(meshes, None))
+    return Step(_callable(exported), donated, next(meshes, None),
+                callbacks=callbacks)
 
 
 def _callable(exported: jax.export.Exported) -> jax.export.Exported:
@@ -333,41 +346,23 @@ def _donated_in(exported: jax.export.Exported) -> tuple[int, ...]:
 
 
 def _from_lowered(lowered: jax.stages.Lowered) -> Step:
-    infos = jax.tree.leaves(lowered.args_info)
+    from jax._src.export import _export
     arguments = lowered._lowering.compile_args
-    platforms = getattr(lowered._lowering, "_platforms", None)
-    results = jax.tree.leaves(lowered.out_info)
-    # A copy, as serializing changes a module.
-    content = io.BytesIO()
-    module = lowered.compiler_ir("stablehlo")
-    module.operation.write_bytecode(content)
-    return _from_module(
-        ir.Module.parse(content.getvalue(), module.context),
-        arguments["num_devices"],
-        tuple(index for index, info in enumerate(infos) if info.donated),
-        in_tree=lowered.in_tree, out_tree=lowered.out_tree,
-        in_avals=tuple(jax.core.ShapedArray(info.shape, info.dtype)
-                       for info in infos),
-        out_avals=tuple(jax.core.ShapedArray(result.shape, result.dtype)
-                        for result in results),
-        module_kept_var_idx=tuple(sorted(arguments["kept_var_idx"])),
-        **({"platforms": tuple(platforms)} if platforms else {}))
+    exported, callbacks = take_callbacks(lambda: _export._export_lowered(
+        lowered, None, "step", (jax.export.DisabledSafetyCheck.custom_call("ALL"),)))
+    donated = tuple(index for index, info in enumerate(
+        jax.tree.leaves(lowered.args_info)) if info.donated)
+    mesh = next(_meshes_of(list(arguments["in_shardings"])), None)
+    return Step(_callable(exported), donated, mesh, callbacks=callbacks)
 
 
-def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
-                 **more: Any) -> Step:
-    """A step made from a module, by default with flat arguments and a list of
-    results.
-
-    more: fields of `jax.export.Exported` to override.
-    """
+def _from_module(module: ir.Module, devices: int) -> Step:
+    """A step made from a module, with flat arguments and a list of results."""
     main = _main_of(module)
     function = ir.FunctionType(
         ir.TypeAttr(main.attributes["function_type"]).value)
-    # Other trees also have shapes that the module does not have.
-    inputs, results = (
-        more.get(f"{name}_avals") or tuple(map(_shape_of, types))
-        for name, types in (("in", function.inputs), ("out", function.results)))
+    inputs, results = (tuple(map(_shape_of, types))
+                       for types in (function.inputs, function.results))
     known = {
         "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
         "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
@@ -376,10 +371,10 @@ def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
         "mlir_module_serialized": _serialize(module),
         "calling_convention_version":
             jax.export.maximum_supported_calling_convention_version,
-        "module_kept_var_idx": tuple(range(len(inputs)))} | more
+        "module_kept_var_idx": tuple(range(len(inputs)))}
     # Shardings are in the module. There are no effects and no gradients.
     nothing: dict[str, Any] = {
-        "_get_vjp": None, "_has_named_shardings": False,
+        "_get_vjp": None, "_has_named_shardings": True,
         "uses_global_constants": False}
     for prefix, shapes in (("in", inputs), ("out", results)):
         for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
@@ -387,7 +382,7 @@ def _from_module(module: ir.Module, devices: int, donated: tuple[int, ...] = (),
     exported = jax.export.Exported(**{
         field.name: known.get(field.name, nothing.get(field.name, ()))
         for field in dataclasses.fields(jax.export.Exported)})
-    return Step(exported, donated, None)
+    return Step(exported, (), None)
 
 
 def _main_of(module: ir.Module) -> ir.Operation:

@@ -9,11 +9,13 @@ from typing import Any, Literal, NamedTuple, overload
 
 import jax
 
-from zpp._compiler import Rewritten
+from zpp._compiler import Diagnostic, Rewritten
 from zpp._guard import Guard
 from zpp._option_kinds import join_floors, parse_floors
 from zpp._options import OPTION_NAMES, Options, read_schedule
 from zpp._plan import Auto, Plan, plan_text, split_auto
+from zpp._warn import warn
+from zpp.jax._callbacks import find_reference
 from zpp.jax._export import Step, check_callable, export_call
 from zpp.jax._libraries import call_with, is_jitted_by_library
 from zpp.jax._load import Program, check_not_traced, find_mesh
@@ -100,7 +102,8 @@ _ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
 
 class _Loaded(NamedTuple):
     rewritten: Rewritten
-    program: Program
+    #: None where JAX does not export the step.
+    program: Program | None
     #: The step itself where nothing was rewritten, which is called in place of
     #: the program. Takes all arguments.
     original: Callable | None = None
@@ -195,7 +198,7 @@ class JittedStep(_CountedStep):
             call = functools.partial(loaded.original, *args, **kwargs)
         results = self._gauge.run(
             self.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
-            functools.partial(find_mesh, loaded.program.step, leaves))
+            lambda: find_mesh(loaded.program.step, leaves))
         self.calls += 1
         return results
 
@@ -203,7 +206,8 @@ class JittedStep(_CountedStep):
         """As in `jax.jit`, for the variant that the next call runs. It takes
         flat arguments, and after them the state if there is one."""
         loaded, leaves = self._load(args, kwargs)
-        return loaded.program.lower(leaves)
+        return (loaded.program.lower(leaves) if loaded.program else
+                self._jitted.lower(*args, **kwargs))
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
         if args or kwargs:
@@ -243,7 +247,12 @@ class JittedStep(_CountedStep):
             return export_call(self._jitted, args, kwargs, None, _ANY_CALL)
 
         if key not in self._loaded:
-            step = export()
+            try:
+                step = export()
+            except (NotImplementedError, ValueError) as error:
+                self._loaded[key] = [self._leave(error, args, kwargs)
+                                     ] * len(self._schedule)
+                return self._loaded[key][0], leaves
             if step.exported.in_tree != tree:
                 raise TypeError(
                     f"expected arguments of the structure "
@@ -282,11 +291,31 @@ class JittedStep(_CountedStep):
         return _Loaded(rewritten, program if len(self._schedule) == 1
                        else program.compile_ahead(leaves))
 
+    def _leave(self, error: Exception, args: tuple, kwargs: dict) -> _Loaded:
+        """The step itself, since JAX does not export it."""
+        traced = self._jitted.trace(*args, **kwargs)
+        # If JAX cannot compile it either, that is its own error.
+        traced.lower()
+        place = find_reference(traced.jaxpr)
+        why = (f"it changes a mutable array, {place}" if place else
+               str(error).partition("\n")[0].rstrip(".") or type(error).__name__)
+        warn(f"zpp leaves the step as it was written, since jax.export does not take "
+             f"it: {why}; zpp run rewrites such steps on NVIDIA GPUs")
+        report: dict[str, Any] = {
+            "mesh": {}, "tiers": [], "links": None, "collectives": [],
+            "total": {"before": {}, "after": {}, "model_bytes": 0,
+                      "secondary_bytes": 0, "accumulated_bytes": 0,
+                      "state_bytes": 0}}
+        return _Loaded(Rewritten("", report, (Diagnostic("zpp.jit", "remark", why),)),
+                       None, self._original(args, kwargs))
+
     def _original(self, args: tuple, kwargs: dict) -> Callable:
-        """The step itself; compiled now if there are several variants."""
-        if len(self._schedule) == 1:
+        """The step itself; compiled now if there are several variants, or with
+        options that it does not have by itself."""
+        if len(self._schedule) == 1 and not self._compiler_options:
             return self._jitted
-        compiled = self._jitted.lower(*args, **kwargs).compile()
+        compiled = self._jitted.lower(*args, **kwargs).compile(
+            self._compiler_options)
 
         def call(*args, **kwargs):
             _, (positional, named) = self._split(args, kwargs)

@@ -130,7 +130,7 @@ def load_flat(step: Step, compiler_options: dict | None = None
     first = len(step.exported.in_avals)
 
     def call(*leaves):
-        return exported.call(*leaves)
+        return exported.call(*step.callbacks.give(leaves))
 
     call.__name__ = exported.fun_name
     options = compiler_options or {}
@@ -157,12 +157,21 @@ def _can_say(option: str) -> bool:
 
 
 def check_not_traced(leaves: Sequence[Any]) -> None:
-    """Raises TypeError if arguments are traced: the devices of a rewritten step
-    must be known when it is called."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    """Raises TypeError if arguments are traced, or what calls the step is: its
+    devices must be known."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or _is_traced():
         raise TypeError(
             "expected arrays, but got values that jax.jit or another "
             "transformation traces; call a rewritten step outside of it")
+
+
+def _is_traced() -> bool:
+    """Whether a transformation of JAX traces this thread."""
+    try:
+        jax.sharding.get_mesh()
+    except ValueError:
+        return True
+    return False
 
 
 def _device_context(step: Step, leaves: Sequence[Any]):

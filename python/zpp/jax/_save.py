@@ -53,6 +53,11 @@ def save(step: Step | Rewritten, path: str | os.PathLike) -> None:
 
 def _files_of(step: Step) -> dict[str, bytes]:
     exported = step.exported
+    if calls := step.calls:
+        raise ValueError(
+            f"expected a step that a folder can hold, but got one that calls Python "
+            f"of this process: {', '.join(calls)}. Leave it out of the saved step, "
+            f"or rewrite the step where it runs, with zpp.jit or zpp run")
     files = {} if step.bundle is None else dict(step.bundle.files)
     own = {"step.jax": bytes(exported.serialize())}
     if step.bundle is None:

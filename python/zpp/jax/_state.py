@@ -205,12 +205,13 @@ class State:
             for name, shape in self.kept.items()})
 
 
-def read_state(module: ir.Module, arguments: Sequence[int],
+def read_state(module: ir.Module, arguments: Sequence[int], tokens: int,
                mesh: jax.sharding.Mesh | None) -> State | None:
     """The state that the compiler has given to a module.
 
     Args:
       arguments: the flat numbers of the arguments that it had before.
+      tokens: how many tokens stand before its arguments and its results.
       mesh: that of the step, if it is known.
     """
     if "zpp.state" not in module.operation.attributes:
@@ -234,16 +235,17 @@ def read_state(module: ir.Module, arguments: Sequence[int],
                 ir.IntegerAttr(entry["dim"]).value,
                 tuple(zip(factors[::2], factors[1::2], strict=True)))
         if "source" in entry:
-            sources[name] = arguments[ir.IntegerAttr(entry["source"]).value]
+            sources[name] = arguments[ir.IntegerAttr(entry["source"]).value - tokens]
         if kind == "frozen":
             frozen[name] = tuple(
-                (arguments[argument], result) for argument, result in zip(
+                (arguments[argument - tokens], max(result - tokens, -1))
+                for argument, result in zip(
                     ir.DenseI64ArrayAttr(entry["arguments"]),
                     ir.DenseI64ArrayAttr(entry["results"]), strict=True))
     main = next(op for op in module.body.operations
                 if ir.StringAttr(op.attributes["sym_name"]).value == "main")
-    taken = len(ir.FunctionType(ir.TypeAttr(
-        main.attributes["function_type"]).value).inputs) - len(arguments)
+    taken = sum(isinstance(each, ir.RankedTensorType) for each in ir.FunctionType(
+        ir.TypeAttr(main.attributes["function_type"]).value).inputs) - len(arguments)
     machine = ir.DictAttr(module.operation.attributes["zpp.machine"])
     order = [ir.StringAttr(machine["mesh"]).value]
     if mesh is not None:

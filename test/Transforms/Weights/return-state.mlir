@@ -126,3 +126,29 @@ module attributes {zpp.state = [{kind = "held", type = tensor<8xf32>}]} {
     return %0#0, %0#1 : tensor<8xf32>, tensor<8xf32>
   }
 }
+
+// -----
+
+// The order of calls of the host needs no token where there are none.
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[W:[a-z0-9]*]]: tensor<4xf32>) -> tensor<4xf32>
+// CHECK-NOT: custom_call
+// CHECK: %[[NEW:.*]] = "stablehlo.create_token"() : () -> !stablehlo.token
+// CHECK: "sdy.manual_computation"(%[[NEW]], %[[W]])
+// CHECK: ^bb0(%[[TOKEN:.*]]: !stablehlo.token, %[[LOCAL:.*]]: tensor<4xf32>):
+// CHECK-NOT: custom_call
+// CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[LOCAL]], %[[LOCAL]])
+// CHECK: %[[NEXT:.*]] = "stablehlo.create_token"() : () -> !stablehlo.token
+// CHECK: "sdy.return"(%[[NEXT]], %[[SUM]])
+module attributes {zpp.state = [{kind = "held", type = tensor<4xf32>}]} {
+  "sdy.mesh"() {mesh = #sdy.mesh<["gpu"=1]>, sym_name = "mesh"} : () -> ()
+  func.func @main(%t: !stablehlo.token, %w: tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>) {
+    %0:2 = "sdy.manual_computation"(%t, %w) <{in_shardings = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}]>]>}> ({
+    ^bb0(%token: !stablehlo.token, %local: tensor<4xf32>):
+      %1 = "stablehlo.custom_call"(%token, %local) {call_target_name = "print", has_side_effect = true} : (!stablehlo.token, tensor<4xf32>) -> !stablehlo.token
+      %2 = "stablehlo.add"(%local, %local) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+      "sdy.return"(%1, %2) : (!stablehlo.token, tensor<4xf32>) -> ()
+    }) : (!stablehlo.token, tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>)
+    return %0#0, %0#1 : !stablehlo.token, tensor<4xf32>
+  }
+}

@@ -24,6 +24,7 @@ inline constexpr llvm::StringLiteral kComposite = "stablehlo.composite";
 inline constexpr llvm::StringLiteral kConstant = "stablehlo.constant";
 inline constexpr llvm::StringLiteral kConvert = "stablehlo.convert";
 inline constexpr llvm::StringLiteral kConvolution = "stablehlo.convolution";
+inline constexpr llvm::StringLiteral kCreateToken = "stablehlo.create_token";
 inline constexpr llvm::StringLiteral kCustomCall = "stablehlo.custom_call";
 inline constexpr llvm::StringLiteral kDivide = "stablehlo.divide";
 inline constexpr llvm::StringLiteral kDot = "stablehlo.dot";
@@ -46,6 +47,7 @@ inline constexpr llvm::StringLiteral kSelect = "stablehlo.select";
 inline constexpr llvm::StringLiteral kSlice = "stablehlo.slice";
 inline constexpr llvm::StringLiteral kSort = "stablehlo.sort";
 inline constexpr llvm::StringLiteral kSubtract = "stablehlo.subtract";
+inline constexpr llvm::StringLiteral kTokenType = "!stablehlo.token";
 inline constexpr llvm::StringLiteral kTranspose = "stablehlo.transpose";
 inline constexpr llvm::StringLiteral kWhile = "stablehlo.while";
 
