@@ -20,7 +20,8 @@ from jax.extend.mlir.dialects import sdy
 
 from zpp._compiler import logger
 from zpp._warn import warn
-from zpp.jax import _partition_cache, _partitioner, _tiles
+from zpp.jax import _partition_cache, _partitioner, _placements, _tiles
+from zpp.jax._callbacks import is_call
 from zpp.jax._partitioner import PartitionError, Program, groups_in
 from zpp.jax._partitioner import list_groups, restore_groups, run_partitioner
 from zpp.jax._tiles import Axis, DeviceMesh
@@ -63,8 +64,12 @@ class Sharded:
         """Reads a module. Nothing of it is kept."""
         self.has_shardings = False
         self.has_collectives = False
-        #: It calls Python by addresses of this process.
+        #: It calls Python by numbers or addresses of this process.
         self.has_callbacks = False
+        #: A manual computation leaves axes to XLA, and has collectives over others.
+        self._has_partial = False
+        #: The axes by hand around the operation that is read.
+        self._by_hand: frozenset[str] = frozenset()
         #: The numbers of devices that it names.
         self._counts: set[int] = set()
         self._calls: dict[str, set[str]] = {}
@@ -98,10 +103,10 @@ class Sharded:
     @property
     def needs_partitioning(self) -> bool:
         """Whether XLA decides where this step communicates: it has shardings, and
-        matrix products outside of every manual computation (`jax.shard_map`), or no
-        collectives."""
+        matrix products outside of every manual computation (`jax.shard_map`) over all
+        axes, or collectives in one over some, or no collectives."""
         return (self.devices > 1 and self.has_shardings and not self._is_local
-                and (not self.has_collectives
+                and (not self.has_collectives or self._has_partial
                      or not self._products <= self._manual))
 
     def _read_function(self, function: ir.Operation) -> None:
@@ -129,7 +134,9 @@ class Sharded:
         self._read_sharding(attributes)
         self.has_shardings |= name == "sdy.sharding_constraint"
         self.has_collectives |= name in _COLLECTIVES
-        self.has_callbacks |= target is not None and "callback" in target
+        self._has_partial |= (name in _COLLECTIVES and bool(self._by_hand)
+                              and not is_manual)
+        self.has_callbacks |= target is not None and is_call(target)
         if name in _PRODUCTS and target not in _MARKS and not is_manual:
             self._products.add(self._function)
         if name == "func.call":
@@ -138,11 +145,16 @@ class Sharded:
         if manual is not None and target not in _LEAVE and (
                 is_manual or target in _ENTER):
             manual.update(operation.results)
+        around = self._by_hand
         if name == "sdy.manual_computation":
+            self.has_shardings = True
+            self._by_hand = around.union(sdy.ManualAxesAttr(attributes["manual_axes"]))
             # What comes out of it is global again.
-            self.has_shardings = is_manual = True
+            is_manual = self.mesh is None or self._by_hand.issuperset(
+                axis for axis, size in self.mesh[1].axes.items() if size > 1)
         for region in operation.regions:
             self._read_region(region, None if is_manual else manual)
+        self._by_hand = around
 
     def _read_sharding(self, attributes) -> None:
         if "sdy.sharding" in attributes:
@@ -199,6 +211,7 @@ def partition(module: ir.Module, name: str) -> str:
                     "compilation", name)
         main = main_of(module)
         _check(module, main)
+        placements = _placements.mark(module)
         program = run_partitioner(
             module, sharded.devices, sharded.is_shardys,
             [not any(sharding in entries for sharding in _SHARDINGS)
@@ -206,6 +219,9 @@ def partition(module: ir.Module, name: str) -> str:
         logger.info("XLA has partitioned the step '%s' in %.1f s", name,
                     time.monotonic() - start)
         _wrap(module, main, program, sharded.mesh)
+        if lost := _placements.restore(module, placements):
+            raise PartitionError(f"XLA for CPUs has lost what the step puts or computes "
+                                 f"on {', '.join(sorted(lost))}")
         # HLO does not say it, but its shardings do.
         module.operation.attributes[_COUNT] = ir.IntegerAttr.get(
             ir.IntegerType.get_signless(32), sharded.devices)

@@ -1,0 +1,88 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Memory kinds of values within a step, as `jax.device_put` to pinned_host gives
+them, on their way through XLA's partitioner.
+
+XLA for CPUs drops what says in which memory a value is, since it has one memory,
+before it partitions. So these marks become barriers on the way, which every XLA
+keeps, and marks again after it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from jax.extend.mlir import ir
+
+#: The custom call that marks a value, and the barrier that stands for it.
+_CALL, _MARK = "stablehlo.custom_call", "annotate_device_placement"
+_BARRIER = "stablehlo.optimization_barrier"
+#: The attributes that say how, and what they say of values and of calls.
+_SAYS = "mhlo.frontend_attributes"
+_PLACEMENT, _COMPUTE = "_xla_buffer_placement", "_xla_compute_type"
+
+
+def mark(module: ir.Module) -> set[str]:
+    """Changes the module for the partitioner. Returns the memories and hosts that it
+    names."""
+    named = set(_names(module))
+    _replace(module, _is_mark, _BARRIER, ())
+    return named
+
+
+def restore(module: ir.Module, named: set[str]) -> set[str]:
+    """Makes marks of the barriers in the partitioned module. Returns what is `named` no
+    more."""
+    _replace(module, lambda each: each.name == _BARRIER and _said(each, _PLACEMENT)
+             is not None, _CALL, (("call_target_name", ir.StringAttr.get(_MARK)),
+                                  ("has_side_effect", ir.BoolAttr.get(True))))
+    return named - set(_names(module))
+
+
+def _is_mark(operation: ir.Operation) -> bool:
+    return operation.name == _CALL and ir.StringAttr(
+        operation.attributes["call_target_name"]).value == _MARK
+
+
+def _said(operation: ir.Operation, name: str) -> str | None:
+    """The value of an attribute for XLA."""
+    if _SAYS not in operation.attributes:
+        return None
+    said = ir.DictAttr(operation.attributes[_SAYS])
+    return ir.StringAttr(said[name]).value if name in said else None
+
+
+def _find(module: ir.Module, is_wanted: Callable[[ir.Operation], bool]
+          ) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(operation):
+        if is_wanted(operation):
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _names(module: ir.Module) -> Iterator[str]:
+    """The memories other than that of the device that values are marked with, and
+    the kinds of hosts that compute."""
+    for operation in _find(module, lambda each: _SAYS in each.attributes):
+        for name in (_PLACEMENT, _COMPUTE):
+            said = _said(operation, name)
+            if said is not None and said != "device":
+                yield said
+
+
+def _replace(module: ir.Module, is_wanted: Callable[[ir.Operation], bool], name: str,
+             attributes: tuple[tuple[str, ir.Attribute], ...]) -> None:
+    """Replaces operations by others that give the same for the same, and say the
+    same to XLA."""
+    for old in _find(module, is_wanted):
+        with ir.InsertionPoint(old), old.location:
+            new = ir.Operation.create(
+                name, results=[each.type for each in old.results],
+                operands=list(old.operands),
+                attributes={_SAYS: old.attributes[_SAYS], **dict(attributes)})
+        for result, other in zip(old.results, new.results, strict=True):
+            result.replace_all_uses_with(other)
+        old.erase()
