@@ -181,25 +181,25 @@ def _warn_of_parts(result: Rewritten, options: Options) -> None:
 def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str]
                  ) -> float:
     """The part of the bytes of weights, or of those that gradients sent before, that do
-    not get something, among what still crosses all of its tiers, one of which is in
-    `slower`, and is faster in zpp's ways; 0 without any."""
+    not get something, among those that do and what still crosses all of its tiers, one
+    of which is in `slower`, and is faster in zpp's ways; 0 without any."""
     sizes: dict[int, int] = {}
     have: set[int] = set()
     for number, entry in enumerate(result.report["collectives"]):
         if entry["role"] != role or "on these links" in entry["reason"]:
             continue
-        # What crosses a tier no more lacks nothing, such as frozen weights.
         before, after = entry["before"], entry["after"]
-        if (any(size and not after.get(tier) for tier, size in before.items())
-                or not any(before.get(tier) for tier in slower)):
-            continue
         key, size = entry["weight"], entry["weight_bytes"]
         if role == "gradient":
             key, size = number, sum(before.values())
-        sizes[key] = size
         # What floors keep unquantized is meant to have none.
         if gets in entry["gets"] or entry["floor"] == "none":
             have.add(key)
+        # What crosses a tier no more lacks nothing, such as frozen weights.
+        elif (any(size and not after.get(tier) for tier, size in before.items())
+                or not any(before.get(tier) for tier in slower)):
+            continue
+        sizes[key] = size
     total = sum(sizes.values())
     return sum(size for key, size in sizes.items()
                if key not in have) / total if total else 0

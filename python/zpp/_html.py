@@ -3,6 +3,7 @@
 """The report as a page that needs no server and no other file."""
 
 import html
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,9 @@ for (const head of document.querySelectorAll("th")) {
 }
 """
 
+#: The page on reasons; a wheel does not have it.
+_WHY = pathlib.Path(__file__).resolve().parents[2] / "docs" / "why.md"
+
 #: Fills of the timeline, by stream.
 _COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 
@@ -77,7 +81,8 @@ def render(report: Mapping[str, Any], title: str) -> str:
                   _timeline(time["tasks"], time["usec"])]
     left = [entry for entry in entries if entry["reason"]]
     if left:
-        parts += ["<h2>Left alone</h2>", _table(
+        parts += ["<h2>Left alone</h2>",
+                  f"<p>{_why()} says of each reason what helps.</p>", _table(
             ["at", "kind", "why", *tiers],
             ([_Code(entry["location"]), entry["kind"], entry["reason"],
               *(entry["after"].get(tier, 0) for tier in tiers)]
@@ -90,6 +95,12 @@ def render(report: Mapping[str, Any], title: str) -> str:
           *(entry[when].get(tier, 0) for tier in tiers
             for when in ("before", "after"))] for entry in entries))]
     return "\n".join([*parts, f"<script>{_SCRIPT}</script>", "</html>", ""])
+
+
+def _why() -> str:
+    """The page on reasons: a link where it is there."""
+    return (f'<a href="{_escape(_WHY.as_uri())}">Why was this left alone?</a>'
+            if _WHY.exists() else "docs/why.md")
 
 
 class _Code(str):

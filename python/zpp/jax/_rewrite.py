@@ -133,46 +133,52 @@ def is_as_written(result: Rewritten) -> bool:
 #: The part of the bytes that are left that may be of something else than weights and
 #: gradients without a warning.
 _OTHERS = 0.2
-#: The rule of gathers of inputs (docs/rules.md): what they gather is data, or weights
-#: that the step does not show to be some.
-_INPUT = "R4"
-
-
 def _warn_of_others(step: Step, result: Rewritten, options: Options,
                     is_partitioned: bool) -> None:
-    """Says what may be weights, and where XLA has chosen another parallelism
-    than ZeRO-3."""
+    """Says what else than weights and gradients most of the bytes that are left are
+    of, and what helps."""
     tier = next(iter(result.report["tiers"]), None)
     left = result.report["total"]["after"].get(tier, 0)
-    others = [entry for entry in result.report["collectives"]
-              if entry["role"] == "other" and entry["after"].get(tier, 0)]
+    entries = result.report["collectives"]
     if {options.weights, options.gradients, options.secondary} == {"none"}:
         return
+    by_rule: dict[tuple[str, str], list[dict]] = {}
+    for entry in entries:
+        if entry["role"] == "other" and entry["after"].get(tier, 0):
+            by_rule.setdefault((entry["rule"], entry["kind"]), []).append(entry)
 
-    def warn_if_many(entries: list[dict], text: str) -> None:
-        sent = sum(entry["after"][tier] for entry in entries)
-        if sent <= _OTHERS * left:
-            return
-        largest = max(entries, key=lambda entry: entry["after"][tier])
-        warn(f"{sent / left:.0%} of the bytes that are left over {tier} are of "
-             + text.format(kind=largest["kind"], location=largest["location"],
-                           reason=largest["reason"]))
+    def sent(of: list[dict]) -> int:
+        return sum(entry["after"][tier] for entry in of)
 
-    def is_input(entry: dict) -> bool:
-        return entry["kind"] == "all_gather" and entry["rule"] == _INPUT
+    others = sum(map(sent, by_rule.values()))
+    if others <= _OTHERS * left:
+        return
+    # The advice is for what most of them are.
+    (rule, kind), most = max(by_rule.items(), key=lambda each: sent(each[1]))
+    largest = max(most, key=lambda entry: entry["after"][tier])
+    warn(f"{others / left:.0%} of the bytes that are left over {tier} are of neither "
+         f"weights nor gradients, most of them as those of the {kind} at "
+         f"{largest['location']}: {largest['reason']}"
+         + _advice_for(rule, kind, options, is_partitioned and not any(
+             entry["role"] == "weight" for entry in entries)))
 
-    warn_if_many(
-        [entry for entry in others if is_input(entry)],
-        "arguments that seem to be data, such as the {kind} at {location}: "
-        "{reason}. If they are weights, name them: weights_of takes numbers of "
-        "leaves of the arguments, or a function of their path")
-    if is_partitioned:
-        warn_if_many(
-            [entry for entry in others if not is_input(entry)],
-            "neither weights nor gradients, but of what XLA has made of the "
-            "step's shardings, such as the {kind} at {location}. To get ZeRO-3, "
-            "constrain activations to the axes of the batch "
-            "(jax.lax.with_sharding_constraint)")
+
+def _advice_for(rule: str, kind: str, options: Options, lacks_weights: bool) -> str:
+    """A sentence about what helps against what a rule (docs/rules.md) has stopped.
+
+    Args:
+      lacks_weights: whether XLA has made all collectives, and gathers no weight.
+    """
+    if rule == "R3" and kind == "all_gather" and options.updated in (None, "none"):
+        return (". If devices update parts of replicated weights (ZeRO-1, ZeRO-2), "
+                "updated='i8' sends by how much they change")
+    if rule == "R4" and kind == "all_gather":
+        return (". If it is a weight, name it: weights_of takes numbers of leaves of the "
+                "arguments, or a function of their path")
+    if lacks_weights:
+        return (". To get ZeRO-3, constrain activations to the axes of the batch "
+                "(jax.lax.with_sharding_constraint)")
+    return ". docs/why.md says of each reason what helps"
 
 
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
@@ -291,8 +297,10 @@ def _arguments_in(step: Step, option: str, named) -> tuple[int, ...]:
         if beyond := sorted(chosen - set(range(len(exported.in_avals)))):
             raise ValueError(f"{option}: expected arguments below "
                              f"{len(exported.in_avals)}, but got {beyond[0]}")
+    # Tokens stand before the arguments.
     found = tuple(index for index, number in enumerate(
-        exported.module_kept_var_idx) if number in chosen)
+        exported.module_kept_var_idx, len(exported.ordered_effects))
+        if number in chosen)
     if callable(named) and not found:
         example = jax.tree_util.keystr(paths[0][0]) if paths else "none"
         warn(f"{option}: the function chooses no argument that the step uses; paths "
