@@ -75,7 +75,10 @@ struct LowerStridedCopies
     : public PassWrapper<LowerStridedCopies, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerStridedCopies)
 
-  StringRef getName() const override { return "LowerStridedCopies"; }
+  StringRef getArgument() const override { return "zero-lower-strided-copies"; }
+  StringRef getDescription() const override {
+    return "Turn copies of buffers with strides into loops";
+  }
   void getDependentDialects(DialectRegistry &registry) const override {
     registry.insert<linalg::LinalgDialect>();
   }
@@ -193,6 +196,7 @@ void zpp::buildHostFunctionPipeline(OpPassManager &pm) {
 }
 
 void zpp::registerHostPipelines() {
+  PassRegistration<LowerStridedCopies>();
   PassPipelineRegistration<RuntimePipelineOptions>(
       "zero-to-llvm",
       "Lower decomposed zero ops on tensors to the LLVM dialect with calls of "

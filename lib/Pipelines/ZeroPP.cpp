@@ -24,10 +24,16 @@ namespace {
 struct ReportOptions : public PassWrapper<ReportOptions, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ReportOptions)
 
-  ReportOptions(SmallVector<std::string> errors,
-                SmallVector<std::string> warnings)
-      : errors(std::move(errors)), warnings(std::move(warnings)) {}
-  StringRef getName() const override { return "ReportOptions"; }
+  ReportOptions() = default;
+  ReportOptions(const ReportOptions &other) : PassWrapper(other) {}
+  ReportOptions(ArrayRef<std::string> errors, ArrayRef<std::string> warnings) {
+    this->errors = errors;
+    this->warnings = warnings;
+  }
+  StringRef getArgument() const override { return "zero-report-options"; }
+  StringRef getDescription() const override {
+    return "Say what is wrong with the options of a pipeline";
+  }
   void runOnOperation() override {
     for (const std::string &warning : warnings)
       emitWarning(getOperation()->getLoc(), warning);
@@ -37,7 +43,11 @@ struct ReportOptions : public PassWrapper<ReportOptions, OperationPass<>> {
       return signalPassFailure();
     markAllAnalysesPreserved();
   }
-  SmallVector<std::string> errors, warnings;
+
+  ListOption<std::string> errors{*this, "errors",
+                                 llvm::cl::desc("what stops the pipeline")};
+  ListOption<std::string> warnings{*this, "warnings",
+                                   llvm::cl::desc("what does not")};
 };
 } // namespace
 
@@ -368,6 +378,7 @@ void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
 }
 
 void zpp::registerZeroPPPipeline() {
+  PassRegistration<ReportOptions>();
   PassPipelineRegistration<ZeroPPOptions>(
       "zeropp",
       "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower the "

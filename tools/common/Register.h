@@ -8,25 +8,48 @@
 #ifndef ZPP_TOOLS_COMMON_REGISTER_H
 #define ZPP_TOOLS_COMMON_REGISTER_H
 
+#include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/InitAll.h"
 
 namespace zpp::tools {
 
+/// Registers the upstream passes that zpp's own pipelines use, for reproducers
+/// and hand-made pipelines.
+inline void registerUpstreamPasses() {
+  mlir::bufferization::registerBufferizationPasses();
+  mlir::memref::registerExpandReallocPass();
+  mlir::memref::registerExpandStridedMetadataPass();
+  mlir::registerArithToLLVMConversionPass();
+  mlir::registerCanonicalizerPass();
+  mlir::registerConvertBufferizationToMemRefPass();
+  mlir::registerConvertControlFlowToLLVMPass();
+  mlir::registerConvertFuncToLLVMPass();
+  mlir::registerConvertLinalgToLoopsPass();
+  mlir::registerConvertMathToLLVMPass();
+  mlir::registerCSEPass();
+  mlir::registerFinalizeMemRefToLLVMConversionPass();
+  mlir::registerLowerAffinePass();
+  mlir::registerReconcileUnrealizedCastsPass();
+  mlir::registerSCFToControlFlowPass();
+  mlir::LLVM::registerLLVMRequestCWrappersPass();
+}
+
 /// Registers all dialects and passes of zpp, guests for those of StableHLO and
-/// Shardy, and the upstream passes that zpp's own pipelines use, for hand-made
-/// pipelines.
+/// Shardy that are not linked, and the upstream passes that zpp's own pipelines
+/// use.
 inline void registerEverything(mlir::DialectRegistry &registry) {
   registerAllDialects(registry);
   registerAllExtensions(registry);
   registerGuestDialects(registry);
   registry.insert<mlir::shard::ShardDialect>();
   registerAllPasses();
-  mlir::bufferization::registerBufferizationPasses();
-  mlir::registerCanonicalizerPass();
-  mlir::registerCSEPass();
+  registerUpstreamPasses();
 }
 
 } // namespace zpp::tools

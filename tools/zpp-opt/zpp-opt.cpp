@@ -50,7 +50,10 @@ namespace {
 struct VerifyInput : public PassWrapper<VerifyInput, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyInput)
 
-  StringRef getName() const override { return "VerifyInput"; }
+  StringRef getArgument() const override { return "verify-input"; }
+  StringRef getDescription() const override {
+    return "Verify what MLIR's verifier does not know about guests";
+  }
   void runOnOperation() override {
     if (failed(zpp::verifyGuestOrder(getOperation())))
       signalPassFailure();
@@ -131,7 +134,10 @@ private:
 struct DropOutput : public PassWrapper<DropOutput, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DropOutput)
 
-  StringRef getName() const override { return "DropOutput"; }
+  StringRef getArgument() const override { return "drop-output"; }
+  StringRef getDescription() const override {
+    return "Empty a module that nobody reads";
+  }
   void runOnOperation() override { getOperation().getBody()->clear(); }
 };
 
@@ -139,7 +145,10 @@ struct DropOutput : public PassWrapper<DropOutput, OperationPass<ModuleOp>> {
 struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyOutput)
 
-  StringRef getName() const override { return "VerifyOutput"; }
+  StringRef getArgument() const override { return "verify-output"; }
+  StringRef getDescription() const override {
+    return "Verify a module that has not been verified after each pass";
+  }
   void runOnOperation() override {
     if (failed(verify(getOperation())))
       signalPassFailure();
@@ -197,6 +206,10 @@ int main(int argc, char **argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   DialectRegistry registry;
   zpp::tools::registerEverything(registry);
+  // Reproducers and dumped pipelines name all passes.
+  PassRegistration<VerifyInput>();
+  PassRegistration<VerifyOutput>();
+  PassRegistration<DropOutput>();
   PassRegistration<RunOnCopies>();
 
   // Show missed remarks unless the user chooses: nothing is left alone or
