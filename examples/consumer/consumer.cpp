@@ -41,7 +41,7 @@ int main() {
   mlir::DialectRegistry registry;
   zpp::registerAllDialects(registry);
   zpp::registerAllExtensions(registry);
-  // Only because this program has no StableHLO of its own.
+  // Takes the places of dialects that this program does not have.
   zpp::registerGuestDialects(registry);
   mlir::MLIRContext context(registry);
   context.loadAllAvailableDialects();

@@ -129,8 +129,19 @@ ZPP_GUEST_DIALECT(MpmdGuest, "mpmd")
 
 } // namespace
 
+/// Registers a guest unless the registry has a dialect of its name.
+template <typename Guest>
+static void registerMissing(DialectRegistry &registry) {
+  if (!registry.getDialectAllocator(Guest::getDialectNamespace()))
+    registry.insert<Guest>();
+}
+
 void zpp::registerGuestDialects(DialectRegistry &registry) {
-  registry.insert<StablehloGuest, SdyGuest, ChloGuest, MhloGuest, MpmdGuest>();
+  registerMissing<StablehloGuest>(registry);
+  registerMissing<SdyGuest>(registry);
+  registerMissing<ChloGuest>(registry);
+  registerMissing<MhloGuest>(registry);
+  registerMissing<MpmdGuest>(registry);
 }
 
 LogicalResult zpp::verifyGuestOrder(Operation *root) {

@@ -20,8 +20,9 @@ namespace zpp {
 /// Registers dialects with the names of StableHLO's, Shardy's and JAX's
 /// dialects. They accept any op, type and attribute in generic form, and the
 /// ops of Assembly.h in pretty form too, so that an exported step can be read
-/// without those projects. Do not call this in a compiler that registers the
-/// real dialects: the passes match such ops by name and work with either.
+/// without those projects. A dialect that the registry has already stays what
+/// it is: register your own ones first. The passes match ops by name and work
+/// with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
 
 /// Lets guests' ops be written in their pretty form, if they have one, in
