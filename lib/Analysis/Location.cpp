@@ -12,12 +12,17 @@
 using namespace mlir;
 using namespace zpp;
 
-std::string zpp::getFileLocation(Location loc) {
+FileLineColLoc zpp::findFileLocation(Location loc) {
   FileLineColLoc file;
   loc->walk([&](Location nested) {
     file = dyn_cast<FileLineColLoc>(nested);
     return file ? WalkResult::interrupt() : WalkResult::advance();
   });
+  return file;
+}
+
+std::string zpp::getFileLocation(Location loc) {
+  FileLineColLoc file = findFileLocation(loc);
   if (!file)
     return "";
   return (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" +

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
@@ -323,8 +323,7 @@ void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
               ? earlier.str()
               : (earlier.getValue() + "; " + all).str();
   op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), all));
-  remark::missed(op->getLoc(),
-                 remark::RemarkOpts::name("left-alone").category(pass))
+  remarkMissed(op, pass, "left-alone")
       << (op->getName().getStringRef() + " is left alone: " + reason).str();
 }
 
@@ -339,15 +338,12 @@ void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
                      : "its " + std::to_string(devices) +
                            " devices exchange nothing, and no sharding says "
                            "that they should";
-  remark::missed(module.getLoc(),
-                 remark::RemarkOpts::name("no-collectives").category(pass))
+  remarkMissed(module, pass, "no-collectives")
       << "the module has no collectives: " + why;
 }
 
 void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {
-  remark::passed(op->getLoc(),
-                 remark::RemarkOpts::name("rewritten").category(pass))
-      << what.str();
+  remarkPassed(op, pass, "rewritten") << what.str();
 }
 
 bool zpp::hasRole(ArrayRef<Origin> origins, Role role) {

@@ -15,6 +15,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
+#include "zpp/Dialect/Guest/GroupLists.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
@@ -442,6 +443,8 @@ public:
     if (failed(applyPartialConversion(ops, target, std::move(patterns))))
       return signalPassFailure();
     lowerEmptyTensors();
+    getOperation()->removeAttr(kGroupMeshAttr);
+    noteGroupLists(getOperation());
   }
 
 private:

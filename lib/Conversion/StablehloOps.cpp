@@ -28,9 +28,10 @@ void zpp::copyMarks(Operation *from, Operation *to) {
       to->setDiscardableAttr(attribute.getName(), attribute.getValue());
 }
 
-StablehloBuilder::Groups zpp::getGroups(CollectiveOpInterface op) {
+WrittenGroups zpp::getGroups(CollectiveOpInterface op) {
   SmallVector<AxisRef> refs = op.getAxisRefs();
-  return op.getMeshAttr().getMesh().getGroups({refs.begin(), refs.end()});
+  return writeGroups(op->getParentOfType<ModuleOp>(),
+                     op.getMeshAttr().getMesh(), {refs.begin(), refs.end()});
 }
 
 static Value lower(StablehloBuilder &b, PackSlicesOp op, Value input) {

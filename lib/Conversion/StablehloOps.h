@@ -17,7 +17,7 @@ namespace zpp {
 void copyMarks(mlir::Operation *from, mlir::Operation *to);
 
 /// The devices of each group of `op`.
-StablehloBuilder::Groups getGroups(zero::CollectiveOpInterface op);
+WrittenGroups getGroups(zero::CollectiveOpInterface op);
 
 /// The values that a decomposed op reads, among its `operands`: all but its
 /// destination.

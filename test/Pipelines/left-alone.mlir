@@ -147,7 +147,7 @@ func.func private @layer(%w: tensor<64x4xbf16>) -> tensor<64x4xbf16> {
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: %[[W:.*]]: tensor<8192x1024xbf16>, %[[V:.*]]: tensor<4x256xbf16>
 // CHECK-DAG: %[[WHOLE:.*]] = "stablehlo.all_gather"(%[[V]]) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}> {{.*}} : (tensor<4x256xbf16>) -> tensor<4x2048xbf16>
-// PORTABLE-DAG: "stablehlo.all_gather"({{.*}}dense<{{\[\[}}0, 1, 2, 3, 4, 5, 6, 7]]>{{.*}}xi8>
+// PORTABLE-DAG: "stablehlo.all_gather"({{.*}}axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>{{.*}}xi8>
 // FFI-DAG: "stablehlo.custom_call"{{.*}}"zpp.start"
 // PORTABLE: "stablehlo.all_to_all"
 // CHECK: %[[SUM:.*]] = "stablehlo.reduce_scatter"(%{{.*}}) <{replica_groups = #stablehlo.replica_group_mesh_axes<{{.*}}, scatter_dimension = 1 : i64}> ({
@@ -184,7 +184,7 @@ func.func @step(%w: tensor<8192x1024xbf16>, %v: tensor<4x256xbf16>) -> (tensor<8
 
 // SPLIT-LABEL: func.func @twice
 // SPLIT-NOT: all_gather_dim = 1
-// SPLIT-COUNT-3: "stablehlo.all_gather"{{.*}}all_gather_dim = 0 : i64, {{.*}}dense
+// SPLIT-COUNT-3: "stablehlo.all_gather"{{.*}}all_gather_dim = 0 : i64, {{.*}}mesh_axes
 // SPLIT-NOT: "stablehlo.all_gather"
 func.func @twice(%w: tensor<64x4xbf16>, %x: tensor<64x32xbf16>) -> (tensor<f32>, tensor<f32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<64x4xbf16>) -> tensor<64x32xbf16>

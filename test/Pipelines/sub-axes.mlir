@@ -12,12 +12,12 @@ module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
   // OTHER-LABEL: func.func @main
   func.func @main(%w: tensor<64x64xf32>, %x: tensor<4x256xf32>) -> tensor<64x64xf32> {
     // The secondary partition stays within the slower half of "fsdp".
-    // CHECK: "stablehlo.all_gather"({{.*}}replica_groups = dense<{{\[\[}}0, 4], [1, 5], [2, 6], [3, 7]]> {{.*}}zpp.keep
-    // CHECK: "stablehlo.all_gather"({{.*}}replica_groups = dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]>
+    // CHECK: "stablehlo.all_gather"({{.*}}axes = [#stablehlo.axis_ref<name = "node">]>{{.*}}zpp.keep
+    // CHECK: "stablehlo.all_gather"({{.*}}axes = [#stablehlo.axis_ref<name = "fsdp", sub_axis_info = (1)2>]>
     // CHECK: stablehlo.optimization_barrier
-    // CHECK: "stablehlo.all_gather"({{.*}}replica_groups = dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]>
-    // CHECK: "stablehlo.all_to_all"({{.*}}replica_groups = dense<{{\[\[}}0, 2], [1, 3], [4, 6], [5, 7]]>
-    // CHECK: "stablehlo.all_to_all"({{.*}}replica_groups = dense<{{\[\[}}0, 4], [1, 5], [2, 6], [3, 7]]>
+    // CHECK: "stablehlo.all_gather"({{.*}}axes = [#stablehlo.axis_ref<name = "fsdp", sub_axis_info = (1)2>]>
+    // CHECK: "stablehlo.all_to_all"({{.*}}axes = [#stablehlo.axis_ref<name = "fsdp", sub_axis_info = (1)2>]>
+    // CHECK: "stablehlo.all_to_all"({{.*}}axes = [#stablehlo.axis_ref<name = "node">]>
     // On a mesh with other tiers the same devices are all of its slower axis.
     // OTHER-NOT: zpp.keep
     // OTHER: "stablehlo.all_gather"({{.*}}mesh_axes{{.*}}zpp.reason = "its group lies within the secondary group of 4

@@ -38,24 +38,24 @@
 
 // CHECK-LABEL: func @step
 // CHECK-NOT: zero.
-// CHECK: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 4\], \[1, 5\], \[2, 6\], \[3, 7\]\]}}>{{.*}}zpp.keep{{.*}}tensor<1x{{.*}}272xi8>)
-// CHECK: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 1, 2, 3\], \[4, 5, 6, 7\]\]}}>{{.*}}x272xi8>)
+// CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "node">]>{{.*}}zpp.keep{{.*}}tensor<1x{{.*}}272xi8>)
+// CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>{{.*}}x272xi8>)
 // CHECK: "stablehlo.optimization_barrier"{{.*}}tensor<2x272xi8>)
-// CHECK: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 1, 2, 3\], \[4, 5, 6, 7\]\]}}>
+// CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>
 // CHECK-NOT: stablehlo.all_gather
-// CHECK: "stablehlo.all_to_all"{{.*}}dense<{{\[\[0, 1, 2, 3\], \[4, 5, 6, 7\]\]}}>{{.*}}tensor<4x528xi8>
-// CHECK: "stablehlo.all_to_all"{{.*}}dense<{{\[\[0, 4\], \[1, 5\], \[2, 6\], \[3, 7\]\]}}>{{.*}}tensor<2x144xi8>
+// CHECK: "stablehlo.all_to_all"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>{{.*}}tensor<4x528xi8>
+// CHECK: "stablehlo.all_to_all"{{.*}}axes = [#stablehlo.axis_ref<name = "node">]>{{.*}}tensor<2x144xi8>
 // CHECK-NOT: stablehlo.reduce_scatter
 
 // QWZ-LABEL: func @step
-// QWZ-COUNT-2: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 1, 2, 3, 4, 5, 6, 7\]\]}}>{{.*}}xi8>
+// QWZ-COUNT-2: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>{{.*}}xi8>
 // QWZ: stablehlo.reduce_scatter
 // QWZ-SAME: mesh_axes
 // QWZ-NOT: stablehlo.all_to_all
 
 // HPZ-LABEL: func @step
-// HPZ: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 4\], \[1, 5\], \[2, 6\], \[3, 7\]\]}}>{{.*}}xbf16>
-// HPZ-COUNT-2: "stablehlo.all_gather"{{.*}}dense<{{\[\[0, 1, 2, 3\], \[4, 5, 6, 7\]\]}}>{{.*}}xbf16>
+// HPZ: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "node">]>{{.*}}xbf16>
+// HPZ-COUNT-2: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>{{.*}}xbf16>
 // HPZ-NOT: xi8>
 // HPZ: stablehlo.reduce_scatter
 
@@ -65,7 +65,7 @@
 // QGZ-NOT: stablehlo.reduce_scatter
 
 // HOP-LABEL: func @step
-// HOP: "stablehlo.all_to_all"{{.*}}dense<{{\[\[0, 1, 2, 3, 4, 5, 6, 7\]\]}}>{{.*}}tensor<8x144xi8>
+// HOP: "stablehlo.all_to_all"{{.*}}axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>{{.*}}tensor<8x144xi8>
 // HOP-NOT: stablehlo.all_to_all
 
 // Half of each slice of 256 values.

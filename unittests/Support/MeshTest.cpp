@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Support/Mesh.h"
+#include "zpp/Support/MeshRefs.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -384,6 +384,41 @@ TEST(Mesh, FactorGroupsInvertsGetGroups) {
     }
   }
   EXPECT_GT(cases, 1000);
+}
+
+/// The axes of one mesh on another are those that its groups have there.
+TEST(FindRefs, IsFactorGroupsOfTheGroups) {
+  int64_t found = 0, missing = 0;
+  for (const char *text : kMeshes) {
+    Mesh mesh = parse(text);
+    for (const char *otherText : kMeshes) {
+      Mesh other = parse(otherText);
+      if (other.numDevices() != mesh.numDevices()) {
+        EXPECT_EQ(findRefs(mesh, {}, other), std::nullopt);
+        continue;
+      }
+      for (const Refs &refs : getDigitLists(mesh)) {
+        std::string error;
+        std::optional<Refs> there = findRefs(mesh, refs, other);
+        ASSERT_EQ(there, other.factorGroups(mesh.getGroups(refs), error))
+            << text << " on " << otherText;
+        ++(there ? found : missing);
+      }
+    }
+  }
+  EXPECT_GT(found, 100);
+  EXPECT_GT(missing, 10);
+}
+
+TEST(FindRefs, CutsAndJoinsAxes) {
+  Mesh tiers = parse("node:2048,gpu:8"), flat = parse("data:16384");
+  EXPECT_EQ(findRefs(tiers, {{"gpu", 1, 8}}, flat), (Refs{{"data", 2048, 8}}));
+  EXPECT_EQ(findRefs(tiers, {{"node", 1, 2048}, {"gpu", 1, 8}}, flat),
+            (Refs{{"data", 1, 16384}}));
+  EXPECT_EQ(findRefs(flat, {{"data", 512, 16}}, tiers),
+            (Refs{{"node", 512, 4}, {"gpu", 1, 4}}));
+  EXPECT_EQ(findRefs(parse("a:2,b:6"), {{"b", 1, 6}}, parse("c:3,d:4")),
+            std::nullopt);
 }
 
 TEST(Mesh, FactorGroupsSplitsRunsAtTheBordersOfAxes) {

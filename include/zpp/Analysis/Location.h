@@ -14,6 +14,9 @@
 
 namespace zpp {
 
+/// The first position in a file that `loc` names, or null.
+mlir::FileLineColLoc findFileLocation(mlir::Location loc);
+
 /// The first position in a file that `loc` names, such as "step.py:12:3", or
 /// empty. For reports.
 std::string getFileLocation(mlir::Location loc);

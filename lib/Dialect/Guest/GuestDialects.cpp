@@ -14,6 +14,7 @@
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "zpp/Dialect/Guest/GroupLists.h"
 
 #include <atomic>
 
@@ -57,6 +58,18 @@ struct ValueNames : public OpAsmOpInterface::FallbackModel<ValueNames> {
   static StringRef getDefaultDialect() { return ""; }
 };
 
+/// Prints long lists of groups once: all collectives over the same devices have
+/// the same one.
+struct GroupAliases : public OpAsmDialectInterface {
+  using OpAsmDialectInterface::OpAsmDialectInterface;
+  AliasResult getAlias(Attribute attr, raw_ostream &os) const override {
+    if (!isLongGroupList(attr))
+      return AliasResult::NoAlias;
+    os << "groups";
+    return AliasResult::OverridableAlias;
+  }
+};
+
 /// Accepts everything in generic form under its namespace.
 class GuestDialect : public Dialect {
 public:
@@ -64,6 +77,8 @@ public:
       : Dialect(name, context, id) {
     allowUnknownOperations();
     allowUnknownTypes();
+    if (name == "stablehlo")
+      addInterfaces<GroupAliases>();
   }
 
   Attribute parseAttribute(DialectAsmParser &parser, Type type) const override {

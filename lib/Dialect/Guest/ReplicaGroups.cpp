@@ -72,7 +72,7 @@ std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
   return result;
 }
 
-static std::optional<ModuleMesh> lookupMesh(Operation *from, StringRef name) {
+std::optional<ModuleMesh> zpp::lookupMesh(Operation *from, StringRef name) {
   Operation *op = SymbolTable::lookupNearestSymbolFrom(
       from, StringAttr::get(from->getContext(), name));
   if (!op)
@@ -157,6 +157,18 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
   return result;
 }
 
+std::optional<std::string> zpp::getGroupMeshName(Operation *op) {
+  Attribute attr = op->getAttr("replica_groups");
+  if (!attr || isa<DenseIntElementsAttr>(attr))
+    return std::nullopt;
+  SmallVector<StringRef> match;
+  std::string text = printAttribute(attr);
+  if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
+           .match(text, &match))
+    return std::nullopt;
+  return match[1].str();
+}
+
 std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
                                                     std::string &error) {
   if (auto axes = op->getAttrOfType<DenseI16ArrayAttr>("grid_axes");
@@ -215,20 +227,20 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
   // #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
   //   [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (1)2>]>
   std::string text = printAttribute(attr);
-  SmallVector<StringRef> match;
-  if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
-           .match(text, &match)) {
+  std::optional<std::string> name = getGroupMeshName(op);
+  if (!name) {
     error =
         "expected replica groups as a dense list or as mesh axes, but got " +
         text;
     return std::nullopt;
   }
-  std::optional<ModuleMesh> mesh = lookupMesh(op, match[1]);
+  std::optional<ModuleMesh> mesh = lookupMesh(op, *name);
   if (!mesh) {
-    error = "expected a mesh '" + match[1].str() + "', but the module has none";
+    error = "expected a mesh '" + *name + "', but the module has none";
     return std::nullopt;
   }
   std::vector<AxisRef> refs;
+  SmallVector<StringRef> match;
   StringRef rest = text;
   llvm::Regex axis("name *= *\"([^\"]*)\"( *, *sub_axis_info *= *"
                    "\\(([0-9]+)\\)([0-9]+))?");
@@ -237,33 +249,6 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
     rest = rest.substr(match[0].end() - rest.begin());
   }
   return getGroups(*mesh, refs, error);
-}
-
-void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
-  Attribute attr = op->getAttr("replica_groups");
-  if (!attr || isa<DenseIntElementsAttr>(attr))
-    return;
-  SmallVector<StringRef> match;
-  std::string text = printAttribute(attr);
-  if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
-           .match(text, &match))
-    return;
-  std::optional<ModuleMesh> own = lookupMesh(op, match[1]);
-  if (!own || (own->mesh.getAxes() == mesh.mesh.getAxes() &&
-               own->devices == mesh.devices))
-    return;
-  std::string error;
-  std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
-  if (!groups || groups->empty())
-    return;
-  SmallVector<int64_t> ids;
-  for (const std::vector<int64_t> &group : *groups)
-    llvm::append_range(ids, group);
-  auto type =
-      RankedTensorType::get({static_cast<int64_t>(groups->size()),
-                             static_cast<int64_t>(ids.size() / groups->size())},
-                            IntegerType::get(op->getContext(), 64));
-  op->setAttr("replica_groups", DenseElementsAttr::get(type, ArrayRef(ids)));
 }
 
 SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {

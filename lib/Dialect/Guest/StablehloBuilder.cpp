@@ -260,15 +260,9 @@ Value StablehloBuilder::reduceMax(Value value) {
       ->getResult(0);
 }
 
-SmallVector<NamedAttribute> StablehloBuilder::collective(const Groups &groups) {
-  SmallVector<int64_t> ids;
-  for (const std::vector<int64_t> &group : groups)
-    llvm::append_range(ids, group);
-  auto type = RankedTensorType::get({static_cast<int64_t>(groups.size()),
-                                     static_cast<int64_t>(groups[0].size())},
-                                    builder.getI64Type());
-  SmallVector<NamedAttribute> attributes{builder.getNamedAttr(
-      "replica_groups", DenseElementsAttr::get(type, ArrayRef(ids)))};
+SmallVector<NamedAttribute> StablehloBuilder::collective(Attribute groups) {
+  SmallVector<NamedAttribute> attributes{
+      builder.getNamedAttr("replica_groups", groups)};
   // Without a channel, ids are those of replicas; with one, those of
   // partitions.
   if (!hasReplicas())
@@ -292,22 +286,22 @@ void StablehloBuilder::addGlobalIds(
         builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
 }
 
-Operation *StablehloBuilder::allGather(Value value, const Groups &groups,
+Operation *StablehloBuilder::allGather(Value value, WrittenGroups groups,
                                        int64_t dim) {
   SmallVector<int64_t> shape(shapeOf(value));
-  shape[dim] *= groups[0].size();
-  SmallVector<NamedAttribute> attributes = collective(groups);
+  shape[dim] *= groups.size;
+  SmallVector<NamedAttribute> attributes = collective(groups.attr);
   attributes.push_back(integer("all_gather_dim", dim));
   addGlobalIds(attributes);
   return create("all_gather", value, typeOf(value).clone(shape), attributes);
 }
 
-Operation *StablehloBuilder::allToAll(Value value, const Groups &groups,
+Operation *StablehloBuilder::allToAll(Value value, WrittenGroups groups,
                                       int64_t dim) {
-  SmallVector<NamedAttribute> attributes = collective(groups);
+  SmallVector<NamedAttribute> attributes = collective(groups.attr);
   attributes.push_back(integer("split_dimension", dim));
   attributes.push_back(integer("concat_dimension", dim));
-  attributes.push_back(integer("split_count", groups[0].size()));
+  attributes.push_back(integer("split_count", groups.size));
   return create("all_to_all", value, value.getType(), attributes);
 }
 
@@ -321,18 +315,18 @@ std::unique_ptr<Region> StablehloBuilder::sum(Type element) {
   return region;
 }
 
-Operation *StablehloBuilder::reduceScatter(Value value, const Groups &groups,
+Operation *StablehloBuilder::reduceScatter(Value value, WrittenGroups groups,
                                            int64_t dim) {
   SmallVector<int64_t> shape(shapeOf(value));
-  shape[dim] /= groups[0].size();
-  SmallVector<NamedAttribute> attributes = collective(groups);
+  shape[dim] /= groups.size;
+  SmallVector<NamedAttribute> attributes = collective(groups.attr);
   attributes.push_back(integer("scatter_dimension", dim));
   addGlobalIds(attributes);
   return create("reduce_scatter", value, typeOf(value).clone(shape), attributes,
                 sum(typeOf(value).getElementType()));
 }
 
-Operation *StablehloBuilder::allReduce(Value value, const Groups &groups) {
+Operation *StablehloBuilder::allReduce(Value value, Attribute groups) {
   SmallVector<NamedAttribute> attributes = collective(groups);
   addGlobalIds(attributes);
   return create("all_reduce", value, value.getType(), attributes,

@@ -91,8 +91,10 @@ private:
     StablehloBuilder stablehlo(rewriter, allReduce.getLoc());
     Value local =
         getLocal(rewriter, allReduce.getLoc(), allReduce.getOperand());
-    Operation *restored = stablehlo.allReduce(
-        local, allReduce.getMeshAttr().getMesh().getGroups(getAxes(allReduce)));
+    WrittenGroups groups =
+        writeGroups(allReduce->getParentOfType<ModuleOp>(),
+                    allReduce.getMeshAttr().getMesh(), getAxes(allReduce));
+    Operation *restored = stablehlo.allReduce(local, groups.attr);
     restoreSource(allReduce, restored);
     copyOrigin(allReduce, restored);
     replaceWithLocal(rewriter, allReduce, restored->getResult(0));

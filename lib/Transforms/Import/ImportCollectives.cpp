@@ -8,11 +8,11 @@
 #include "SplitBuckets.h"
 #include "StepInliner.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Analysis/Remarks.h"
+#include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"
@@ -78,6 +78,7 @@ public:
     if (!isSound)
       return signalPassFailure();
 
+    noteGroupMesh(module);
     machine->set(module);
     setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
@@ -99,9 +100,7 @@ private:
     Operation *op = collective.op;
     op->setAttr(kOriginAttr, getOriginAttr(&getContext(), origin));
     if (!collective.trips)
-      remark::analysis(
-          op->getLoc(),
-          remark::RemarkOpts::name("unknown-trips").category(getArgument()))
+      remarkAnalysis(op, getArgument(), "unknown-trips")
           << ("the trip count of a loop around " +
               op->getName().getStringRef() +
               " is not constant; its bytes are counted once")

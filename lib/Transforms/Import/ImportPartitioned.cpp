@@ -13,9 +13,8 @@
 #include "SumOrder.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
-#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
@@ -73,9 +72,7 @@ public:
     if (isFromPartitioner)
       reshapeUnitSums(module);
     recomputeSavedSlices(module, [&](Operation *slice) {
-      remark::passed(
-          slice->getLoc(),
-          remark::RemarkOpts::name("rewritten").category(getArgument()))
+      remarkPassed(slice, getArgument(), "rewritten")
           << "a slice that a loop has saved is made again where it is gathered";
     });
     // Offsets are known only if partitions are devices.
@@ -108,6 +105,7 @@ public:
       return getGuestCollective(op) ? WalkResult::skip()
                                     : WalkResult::advance();
     });
+    noteGroupMesh(module);
     if (isFromPartitioner)
       mergeSums(allReduces);
     llvm::SmallPtrSet<Operation *, 8> rewritten;
@@ -117,9 +115,7 @@ public:
         rewritten.insert(allReduce);
         rewrite(*scatter);
       } else if (!error.empty()) {
-        remark::missed(
-            allReduce->getLoc(),
-            remark::RemarkOpts::name("left-alone").category(getArgument()))
+        remarkMissed(allReduce, getArgument(), "left-alone")
             << "an all-reduce is not imported as a reduce-scatter: " + error;
       }
     }
@@ -127,9 +123,7 @@ public:
     if (!isFromPartitioner)
       return;
     foldTransposesOfSums(module, [&](Operation *sum) {
-      remark::passed(
-          sum->getLoc(),
-          remark::RemarkOpts::name("rewritten").category(getArgument()))
+      remarkPassed(sum, getArgument(), "rewritten")
           << "the operands of a product are exchanged, so that its sum is not "
              "transposed";
     });
@@ -222,12 +216,10 @@ private:
         stablehlo.elementwise("add",
                               {stablehlo.convert(lhs->getOperand(0), element),
                                stablehlo.convert(rhs->getOperand(0), element)}),
-        *readReplicaGroups(lhs, error));
+        writeGroups(getOperation(), *readReplicaGroups(lhs, error)).attr);
     add->getResult(0).replaceAllUsesWith(stablehlo.convert(
         sum->getResult(0), getElementTypeOrSelf(add->getResult(0))));
-    remark::passed(
-        sum->getLoc(),
-        remark::RemarkOpts::name("rewritten").category(getArgument()))
+    remarkPassed(sum, getArgument(), "rewritten")
         << "two sums over the same devices that are added become one";
     return sum;
   }
@@ -403,11 +395,14 @@ private:
     IRRewriter builder(op);
     StablehloBuilder stablehlo(builder, op->getLoc());
     const auto &[groups, replicas] = scatter.groups;
-    Value part =
-        stablehlo.reduceScatter(op->getOperand(0), groups, scatter.dim)
-            ->getResult(0);
+    ModuleOp module = getOperation();
+    Value part = stablehlo
+                     .reduceScatter(op->getOperand(0),
+                                    writeGroups(module, groups), scatter.dim)
+                     ->getResult(0);
     if (!replicas.empty())
-      part = stablehlo.allReduce(part, replicas)->getResult(0);
+      part = stablehlo.allReduce(part, writeGroups(module, replicas).attr)
+                 ->getResult(0);
     int64_t size = cast<ShapedType>(part.getType()).getDimSize(scatter.dim);
     llvm::DenseMap<Operation *, Value> built;
     for (const auto &[slice, between] : scatter.slices) {
@@ -428,9 +423,7 @@ private:
     }
     for (const auto &[slice, between] : scatter.slices)
       eraseUnread(slice);
-    remark::passed(
-        part.getLoc(),
-        remark::RemarkOpts::name("rewritten").category(getArgument()))
+    remarkPassed(part.getDefiningOp(), getArgument(), "rewritten")
         << (replicas.empty()
                 ? "an all-reduce of which each device takes a slice becomes a "
                   "reduce-scatter"

@@ -9,7 +9,7 @@
 "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
 
 // CHECK: #[[MESH:.*]] = #zero.mesh<"node" = 2, "gpu" = 4>
-// CHECK: module attributes {zpp.machine = {mesh = "node:2,gpu:4"}}
+// CHECK: module attributes {zpp.group_mesh = @mesh, zpp.machine = {mesh = "node:2,gpu:4"}}
 // CHECK-LABEL: func @step
 func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   // CHECK: %[[LOCAL:.*]] = "stablehlo.convert"

@@ -34,6 +34,10 @@ struct ModuleMesh {
 /// `shard.grid`, whose axes have no names of their own; nullopt for other ops.
 std::optional<ModuleMesh> getModuleMesh(mlir::Operation *op);
 
+/// The mesh of this name that `from` can see.
+std::optional<ModuleMesh> lookupMesh(mlir::Operation *from,
+                                     llvm::StringRef name);
+
 /// The devices of each group of a collective.
 using ReplicaGroups = std::vector<std::vector<int64_t>>;
 
@@ -44,9 +48,8 @@ using ReplicaGroups = std::vector<std::vector<int64_t>>;
 std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
                                                std::string &error);
 
-/// If `op` names its groups as axes of a mesh other than `mesh`, writes them as
-/// a list.
-void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
+/// The mesh by whose axes `op` names its groups, or nullopt.
+std::optional<std::string> getGroupMeshName(mlir::Operation *op);
 
 /// A key of everything that the groups of `op` depend on: collectives with
 /// equal keys have equal groups.

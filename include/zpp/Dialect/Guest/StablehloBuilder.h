@@ -20,6 +20,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/PatternMatch.h"
+#include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 namespace zpp {
@@ -127,17 +128,15 @@ public:
 
   /// Maximum of ui32 over the last dim.
   mlir::Value reduceMax(mlir::Value value);
-  /// Groups of devices of a module that has one replica or one partition.
-  using Groups = std::vector<std::vector<int64_t>>;
-  mlir::Operation *allGather(mlir::Value value, const Groups &groups,
+  mlir::Operation *allGather(mlir::Value value, WrittenGroups groups,
                              int64_t dim);
-  mlir::Operation *allToAll(mlir::Value value, const Groups &groups,
+  mlir::Operation *allToAll(mlir::Value value, WrittenGroups groups,
                             int64_t dim);
   /// Reduces with a sum.
-  mlir::Operation *reduceScatter(mlir::Value value, const Groups &groups,
+  mlir::Operation *reduceScatter(mlir::Value value, WrittenGroups groups,
                                  int64_t dim);
   /// With a sum.
-  mlir::Operation *allReduce(mlir::Value value, const Groups &groups);
+  mlir::Operation *allReduce(mlir::Value value, mlir::Attribute groups);
 
 private:
   mlir::Operation *create(llvm::StringRef name, mlir::ValueRange operands,
@@ -159,7 +158,7 @@ private:
   /// Parses an attribute of StableHLO with the registered dialect, real or
   /// guest.
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
-  llvm::SmallVector<mlir::NamedAttribute> collective(const Groups &groups);
+  llvm::SmallVector<mlir::NamedAttribute> collective(mlir::Attribute groups);
   /// The body of a reduction that adds.
   std::unique_ptr<mlir::Region> sum(mlir::Type element);
   /// True if the devices of the module are replicas, not partitions.

@@ -1,0 +1,47 @@
+//===- WrittenGroups.h - Groups of collectives that are built ---*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A list of groups names each device. Where a step names its groups by axes of
+// a mesh, the collectives that take the place of its own do so too.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_DIALECT_GUEST_WRITTENGROUPS_H
+#define ZPP_DIALECT_GUEST_WRITTENGROUPS_H
+
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
+
+namespace zpp {
+
+/// On a module that is being rewritten: the mesh by whose axes its collectives
+/// named their groups.
+inline constexpr llvm::StringLiteral kGroupMeshAttr = "zpp.group_mesh";
+
+/// Sets `kGroupMeshAttr` if a collective of `module` names its groups by axes.
+void noteGroupMesh(mlir::ModuleOp module);
+
+/// The value of `replica_groups`, and the devices of each group.
+struct WrittenGroups {
+  mlir::Attribute attr;
+  int64_t size;
+};
+
+/// `groups`, of equal sizes, for a collective in `module`: as axes if
+/// `kGroupMeshAttr` names a mesh that has them, otherwise as a list.
+WrittenGroups writeGroups(mlir::ModuleOp module, const ReplicaGroups &groups);
+
+/// The same of the groups of `refs` on `mesh`.
+WrittenGroups writeGroups(mlir::ModuleOp module, const Mesh &mesh,
+                          const std::vector<AxisRef> &refs);
+
+/// If `op` names its groups by axes of a mesh other than `mesh`, writes them as
+/// a list.
+void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
+
+} // namespace zpp
+
+#endif // ZPP_DIALECT_GUEST_WRITTENGROUPS_H
