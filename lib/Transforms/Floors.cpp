@@ -7,8 +7,8 @@
 
 #include "Floors.h"
 
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -28,7 +28,7 @@ QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
 }
 
 void zpp::remarkFloor(Operation *op, StringRef pass) {
-  remark::missed(op->getLoc(), remark::RemarkOpts::name("floor").category(pass))
+  remarkMissed(op, pass, "floor")
       << (op->getName().getStringRef() + " is not quantized: " + kFloorReason)
              .str();
 }

@@ -11,7 +11,8 @@ from zpp._options import Options, Tuning, describe
 from zpp._warn import warn
 
 _REMARK = re.compile(
-    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| Remark="(?P<text>.*)"', re.DOTALL)
+    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| (?:Function=.* \| )?'
+    r'Remark="(?P<text>.*)"', re.DOTALL)
 
 #: Options that not all collectives can have: what the report's "gets" says, whose
 #: collectives it concerns, the passes whose remarks give reasons, and what a

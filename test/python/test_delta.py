@@ -233,7 +233,7 @@ def test_what_does_not_cross_a_slower_tier_misses_nothing():
 def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwarn):
     """By the bytes of the weights."""
     remark = Diagnostic("here", "remark", '[Missed] left-alone | Category:zero-send-'
-                        'differences | Remark="a reason"')
+                        'differences | Function=main | Remark="a reason"')
     for sizes, expected in (((4, 6), True), ((6, 4), False)):
         result = Rewritten("", {"tiers": ["node"], "collectives": [
             entry("weight", size, *gets, number=number) for number, (size, gets) in

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LongLines.h"
 #include "Register.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -171,9 +172,12 @@ static LogicalResult run(StringRef input, const std::string &output,
     llvm::errs() << input << ":" << error << "\n";
     return failure();
   }
+  zpp::tools::LongLines lines(buffer->getBufferIdentifier(),
+                              buffer->getBuffer());
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
   bool isRead = output != "/dev/null";
-  config.setPassPipelineSetupFn([passes = config, isRead](PassManager &pm) {
+  config.setPassPipelineSetupFn([&, passes = config](PassManager &pm) {
+    lines.handle(pm.getContext(), passes);
     pm.addPass(std::make_unique<VerifyInput>());
     if (failed(passes.setupPassPipeline(pm)))
       return failure();

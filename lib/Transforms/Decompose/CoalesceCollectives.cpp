@@ -17,8 +17,8 @@
 #include "Loops/LayerLoops.h"
 #include "TravelGroups.h"
 #include "UnitSlices.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Machine.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -279,9 +279,7 @@ private:
     SmallVector<Operation *> dependents = getDependents(sorted);
     if (Operation *dependent = findDependent(sorted, dependents)) {
       if (isLastTry)
-        remark::missed(
-            dependent->getLoc(),
-            remark::RemarkOpts::name("not-coalesced").category(getArgument()))
+        remarkMissed(dependent, getArgument(), "not-coalesced")
             << "travels alone: it depends on a tensor that it would travel "
                "with";
       return false;
@@ -317,8 +315,7 @@ private:
             ? "travels with the tensors that were kept with it, in"
             : "travel together: " + std::to_string(parts.size()) +
                   " tensors in";
-    remark::passed(
-        loc, remark::RemarkOpts::name("coalesced").category(getArgument()))
+    remarkPassed(received.getDefiningOp(), getArgument(), "coalesced")
         << (what + " rows of " + std::to_string(total) + " bytes");
     return true;
   }

@@ -8,9 +8,9 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -66,9 +66,7 @@ public:
       if (!gathers.empty())
         chosen = getStagesWithGathers(chain, gathers, chosen);
       if (stages == 0 && chosen > 1)
-        remark::passed(
-            ReduceScatterOp(chain.front()).getLoc(),
-            remark::RemarkOpts::name("stages").category(getArgument()))
+        remarkPassed(ReduceScatterOp(chain.front()), getArgument(), "stages")
             << ("cut into " + std::to_string(chosen) + " stages");
       if (!gathers.empty() && chosen > 1)
         decomposeWithGathers(chain, gathers, chosen);

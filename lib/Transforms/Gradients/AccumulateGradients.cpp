@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Gradients/Accumulate/Accumulator.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Loops/IterationPlaces.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Accumulated.h"
@@ -136,18 +136,14 @@ private:
       }
       if (!isRepeated)
         return;
-      remark::missed(
-          scatter.getLoc(),
-          remark::RemarkOpts::name("in-each-iteration").category(getArgument()))
+      remarkMissed(scatter, getArgument(), "in-each-iteration")
           << ("it crosses the slower tiers in each iteration of a loop, " +
               getWhyRepeated(scatter, group));
     });
     if (!alone || hasLoop || hasSums)
       return;
     auto remarkLeft = [&](const char *name, const char *text) {
-      remark::missed(alone.getLoc(),
-                     remark::RemarkOpts::name(name).category(getArgument()))
-          << text;
+      remarkMissed(alone, getArgument(), name) << text;
     };
     if (isAddedUp(alone->getOperand(0)))
       remarkLeft("added-up-before",

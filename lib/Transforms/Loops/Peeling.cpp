@@ -10,7 +10,7 @@
 #include "LocalValues.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 
 using namespace mlir;
@@ -45,12 +45,10 @@ Decision<LoopCounter> zpp::canPeel(WhileView loop, double usec, int64_t minUsec,
 
 void zpp::remarkPeeling(const Decision<LoopCounter> &counter, WhileView loop,
                         StringRef pass, const char *peeled, const char *costs) {
-  Location loc = loop->getLoc();
   if (counter)
-    remark::passed(loc, remark::RemarkOpts::name("peeled").category(pass))
-        << peeled;
+    remarkPassed(loop.getOperation(), pass, "peeled") << peeled;
   else
-    remark::missed(loc, remark::RemarkOpts::name("not-peeled").category(pass))
+    remarkMissed(loop.getOperation(), pass, "not-peeled")
         << costs + (": " + counter.getReason());
 }
 

@@ -21,7 +21,7 @@
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
@@ -172,9 +172,7 @@ public:
       return;
     Decision<Delay> delay = getDelay(starts);
     if (!delay) {
-      remark::missed(
-          starts.front().getLoc(),
-          remark::RemarkOpts::name("not-deferred").category(getArgument()))
+      remarkMissed(starts.front(), getArgument(), "not-deferred")
           << "starts are queued on XLA's thread: " + delay.getReason();
       return;
     }

@@ -8,10 +8,10 @@
 #include "Chains.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
@@ -282,9 +282,8 @@ private:
 
   void outline(const Outlined &chain, HostFunctions &functions) {
     if (Decision<> decision = mayOutline(chain); !decision) {
-      remark::missed(
-          chain.getLoc(),
-          remark::RemarkOpts::name("not-outlined").category(getArgument()))
+      remarkMissed(getExchanges(chain.ops).front(), getArgument(),
+                   "not-outlined")
           << ("stays in the graph: " + decision.getReason());
       return;
     }
@@ -325,8 +324,7 @@ private:
             empty && empty->use_empty())
           empty.erase();
     }
-    remark::passed(loc,
-                   remark::RemarkOpts::name("outlined").category(getArgument()))
+    remarkPassed(start, getArgument(), "outlined")
         << ("outlined as " + name.str());
   }
 };

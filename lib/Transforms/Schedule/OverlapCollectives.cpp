@@ -11,7 +11,7 @@
 
 #include "FormatOptions.h"
 #include "Schedule/Overlap/Overlap.h"
-#include "mlir/IR/Remarks.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Passes.h"
@@ -84,13 +84,9 @@ private:
         ", waits before " + describeOp(transfers.getOp(placement.waitBefore)) +
         ", under " + std::to_string(placement.numHeavy) + " heavy ops; " +
         std::to_string(placement.bytesInFlight) + " bytes in flight";
-    Location loc = StartOp(transfer.start).getLoc();
-    auto getOptions = [&](StringRef name) {
-      return remark::RemarkOpts::name(name).category(getArgument());
-    };
     switch (placement.exposure) {
     case OverlapPlan::Exposure::None:
-      remark::passed(loc, getOptions("scheduled")) << text;
+      remarkPassed(StartOp(transfer.start), getArgument(), "scheduled") << text;
       return;
     case OverlapPlan::Exposure::Budget:
       text += ": more in flight would exceed prefetch-bytes = " +
@@ -102,7 +98,7 @@ private:
                   : ": nothing heavy is computed after its gradient";
       break;
     }
-    remark::missed(loc, getOptions("exposed")) << text;
+    remarkMissed(StartOp(transfer.start), getArgument(), "exposed") << text;
   }
 };
 } // namespace

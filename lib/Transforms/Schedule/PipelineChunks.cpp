@@ -7,9 +7,9 @@
 
 #include "FormatOptions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Machine.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -239,9 +239,7 @@ public:
           !function.getBody().hasOneBlock())
         continue;
       if (!hasOneMesh) {
-        remark::missed(
-            function.getLoc(),
-            remark::RemarkOpts::name("not-ordered").category(getArgument()))
+        remarkMissed(function, getArgument(), "not-ordered")
             << "its exchanges stay in their order: they are on several meshes";
         continue;
       }

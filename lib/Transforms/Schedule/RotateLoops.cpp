@@ -17,8 +17,8 @@
 #include "Loops/Deferral.h"
 #include "Schedule/Overlap/Plan.h"
 #include "mlir/Analysis/SliceAnalysis.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
@@ -69,16 +69,11 @@ private:
       "scattered in the iteration that computes it: ";
 
   void remarkLeft(StartOp start, const Twine &text) {
-    remark::missed(
-        start.getLoc(),
-        remark::RemarkOpts::name("not-rotated").category(getArgument()))
-        << text.str();
+    remarkMissed(start, getArgument(), "not-rotated") << text.str();
   }
 
   void remarkRotated(StartOp start, const char *text) {
-    remark::passed(start.getLoc(),
-                   remark::RemarkOpts::name("rotated").category(getArgument()))
-        << text;
+    remarkPassed(start, getArgument(), "rotated") << text;
   }
 
   /// Whether `size` more bytes fit beside `bytes`.

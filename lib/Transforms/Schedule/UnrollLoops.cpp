@@ -11,9 +11,9 @@
 #include "Loops/LayerStacks.h"
 #include "Loops/SplitStacks.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -368,15 +368,11 @@ public:
         return;
       Decision<LoopCounter> layers = getLayers(loop, maxTrips, provenances);
       if (!layers) {
-        remark::missed(
-            op->getLoc(),
-            remark::RemarkOpts::name("not-unrolled").category(getArgument()))
+        remarkMissed(op, getArgument(), "not-unrolled")
             << "stays a loop: " + layers.getReason();
         return;
       }
-      remark::passed(
-          op->getLoc(),
-          remark::RemarkOpts::name("unrolled").category(getArgument()))
+      remarkPassed(op, getArgument(), "unrolled")
           << "its " + std::to_string(layers->trips) +
                  " layers follow each other without a loop";
       unrolled.emplace_back(loop, *layers);

@@ -17,10 +17,10 @@
 #include "RemovedOrigins.h"
 #include "UpdatedWeights.h"
 #include "mlir/IR/PatternMatch.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Support/Placement.h"
@@ -78,9 +78,7 @@ public:
         gathers.push_back(op);
     });
     if (gathers.empty()) {
-      remark::missed(
-          module.getLoc(),
-          remark::RemarkOpts::name("nothing-updated").category(getArgument()))
+      remarkMissed(module, getArgument(), "nothing-updated")
           << "no update is sent: the step gathers no weights that its devices "
              "have updated in parts";
       return;

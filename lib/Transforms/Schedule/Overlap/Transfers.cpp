@@ -9,8 +9,8 @@
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
 #include "Overlap.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Roles/Roles.h"
 
 #include <queue>
@@ -49,8 +49,7 @@ void BlockTransfers::addTransfer(StartOp start) {
   // An update is sent when it is there, and read at the end, as a gradient is.
   if (!isGather && !hasRole(start, Role::Gradient) &&
       !hasRole(start, Role::Update)) {
-    remark::missed(start.getLoc(),
-                   remark::RemarkOpts::name("not-scheduled").category(pass))
+    remarkMissed(start, pass, "not-scheduled")
         << "stays where it is: it moves no weights and no gradients";
     return;
   }
@@ -288,8 +287,7 @@ void BlockTransfers::dropDependent() {
   llvm::erase_if(transfers, [&](std::unique_ptr<Transfer> &transfer) {
     if (!dropped.contains(transfer.get()))
       return false;
-    remark::missed(transfer->start.getLoc(),
-                   remark::RemarkOpts::name("not-scheduled").category(pass))
+    remarkMissed(transfer->start, pass, "not-scheduled")
         << "stays where it is: its operand is gathered just before it";
     calls.erase(transfer->start);
     calls.erase(transfer->wait);

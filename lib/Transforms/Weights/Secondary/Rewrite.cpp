@@ -9,8 +9,8 @@
 
 #include "LocalValues.h"
 #include "RemovedOrigins.h"
-#include "mlir/IR/Remarks.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
@@ -28,9 +28,7 @@ void SecondaryRewriter::run(ArrayRef<WeightDecision> decisions) {
     }
     const SecondaryPlan &plan = *decision.plan;
     if (plan.isRepeated)
-      remark::missed(
-          AllGatherOp(plan.group.front()).getLoc(),
-          remark::RemarkOpts::name("in-each-iteration").category(pass))
+      remarkMissed(AllGatherOp(plan.group.front()), pass, "in-each-iteration")
           << "it crosses the slower tiers in each iteration of a loop, which "
              "computes it; what does not change can be computed in front of "
              "the loop";
