@@ -142,6 +142,32 @@ struct DropOutput : public PassWrapper<DropOutput, OperationPass<ModuleOp>> {
   void runOnOperation() override { getOperation().getBody()->clear(); }
 };
 
+/// Refuses what bytecode cannot hold. The properties of a registered op are
+/// stored as its dialect does, so another tool could not read those of a guest.
+struct VerifyBytecode : public PassWrapper<VerifyBytecode, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyBytecode)
+
+  StringRef getArgument() const override { return "verify-bytecode"; }
+  StringRef getDescription() const override {
+    return "Verify that all ops of a module can be written as bytecode";
+  }
+  void runOnOperation() override {
+    WalkResult result = getOperation()->walk([](Operation *op) {
+      if (op->isRegistered())
+        return WalkResult::advance();
+      op->emitError("expected ops of registered dialects for --emit-bytecode, "
+                    "but got '")
+          << op->getName()
+          << "'; write text, and convert it: zpp convert FILE --to bytecode -o "
+             "FILE.mlirbc";
+      return WalkResult::interrupt();
+    });
+    if (result.wasInterrupted())
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+
 /// Verifies the output of a pipeline that is not verified after each pass.
 struct VerifyOutput : public PassWrapper<VerifyOutput, OperationPass<>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyOutput)
@@ -183,6 +209,8 @@ static LogicalResult run(StringRef input, const std::string &output,
       return failure();
     if (!passes.shouldVerifyPasses())
       pm.addPass(std::make_unique<VerifyOutput>());
+    if (passes.shouldEmitBytecode())
+      pm.addPass(std::make_unique<VerifyBytecode>());
     if (!isRead)
       pm.addPass(std::make_unique<DropOutput>());
     return success();
@@ -212,6 +240,7 @@ int main(int argc, char **argv) {
   zpp::tools::registerEverything(registry);
   // Reproducers and dumped pipelines name all passes.
   PassRegistration<VerifyInput>();
+  PassRegistration<VerifyBytecode>();
   PassRegistration<VerifyOutput>();
   PassRegistration<DropOutput>();
   PassRegistration<RunOnCopies>();

@@ -7,6 +7,7 @@
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
+#include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
@@ -26,6 +27,30 @@ struct ZeroAsmInterface : public OpAsmDialectInterface {
     return AliasResult::OverridableAlias;
   }
 };
+
+/// The version of bytecode: that of the properties of ops, whose number and
+/// order it has. Text has their names.
+struct ZeroBytecode : public BytecodeDialectInterface {
+  explicit ZeroBytecode(Dialect *dialect) : BytecodeDialectInterface(dialect) {}
+  static constexpr uint64_t kVersion = 1;
+  struct Version : public DialectVersion {};
+
+  void writeVersion(DialectBytecodeWriter &writer) const override {
+    writer.writeVarInt(kVersion);
+  }
+  std::unique_ptr<DialectVersion>
+  readVersion(DialectBytecodeReader &reader) const override {
+    uint64_t version;
+    if (failed(reader.readVarInt(version)))
+      return nullptr;
+    if (version == kVersion)
+      return std::make_unique<Version>();
+    reader.emitError("expected version ")
+        << kVersion << " of the zero dialect, but got " << version
+        << "; other versions of zpp read each other's programs as text";
+    return nullptr;
+  }
+};
 } // namespace
 
 void ZeroDialect::initialize() {
@@ -35,5 +60,5 @@ void ZeroDialect::initialize() {
 #define GET_OP_LIST
 #include "zpp/Dialect/Zero/IR/ZeroOps.cpp.inc"
       >();
-  addInterfaces<ZeroAsmInterface>();
+  addInterfaces<ZeroAsmInterface, ZeroBytecode>();
 }
