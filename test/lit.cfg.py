@@ -7,7 +7,7 @@ Substitutions: the tools by their bare names, and
   %zpp      the command `zpp`, with this Python
   %zpp_src  source root
   %zpp_obj  build root
-  %cmake, %cxx, %mlir_dir  what the build was configured with
+  %cmake, %cc, %cxx, %mlir_dir, %llvm_include, %lit  what the build was configured with
   %docs_python  Python with docs/requirements.txt (feature `docs`)
 Features: `jax`; `docs` (after `make docs`); `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
 either); `small-disk` (a user may mount one); `sanitizer` (libraries that only a sanitized program can link); each of
@@ -29,19 +29,27 @@ config.suffixes = [".mlir", ".test"]
 # Python tests run through pytest.
 config.excludes = ["Inputs", "python", "CMakeLists.txt"]
 config.test_source_root = os.path.dirname(__file__)
-config.test_exec_root = os.path.join(config.zpp_obj_root, "test")
+#: The program that the tests know as zpp-opt.
+zpp_opt = lit_config.params.get("zpp-opt", "zpp-opt")
+config.test_exec_root = os.path.join(
+    config.zpp_obj_root, "test" if zpp_opt == "zpp-opt" else f"test-{zpp_opt}"
+)
 
 llvm_config.use_default_substitutions()
 
 bin_dir = os.path.join(config.zpp_obj_root, "bin")
 tool_dirs = [bin_dir, config.llvm_tools_dir]
 tools = ["zpp-opt", "mlir-opt", "mlir-runner", "mlir-translate", "llc", "split-file"]
-for optional in ("zpp-bundle", "zpp-run", "zpp-perf", "zpp-fuzz"):
+for optional in ("zpp-bundle", "zpp-run", "zpp-perf", "zpp-fuzz", "zpp-lsp-server", "zpp-reduce", "zpp-capi-test", "zpp-opt-stand-in"):
     if os.path.exists(os.path.join(bin_dir, optional)):
         tools.append(optional)
         config.available_features.add(optional)
 llvm_config.add_tool_substitutions(
-    [ToolSubst(tool, unresolved="fatal") for tool in tools], tool_dirs
+    [
+        ToolSubst(tool, os.path.join(bin_dir, zpp_opt) if tool == "zpp-opt" else None, unresolved="fatal")
+        for tool in tools
+    ],
+    tool_dirs,
 )
 # Scripts that a test starts find the tools too.
 llvm_config.with_environment("PATH", tool_dirs, append_path=True)
@@ -69,8 +77,11 @@ config.substitutions += [
     ("%zpp_src", config.zpp_src_root),
     ("%zpp_obj", config.zpp_obj_root),
     ("%cmake", config.cmake_executable),
+    ("%cc", config.c_compiler),
     ("%cxx", config.cxx_compiler),
     ("%mlir_dir", config.mlir_dir),
+    ("%lit", config.lit_executable),
+    ("%llvm_include", config.llvm_include_dir),
 ]
 llvm_config.with_environment(
     "PYTHONPATH", os.path.join(config.zpp_src_root, "python"), append_path=True

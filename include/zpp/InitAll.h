@@ -14,6 +14,7 @@
 #include "zpp/Pipelines/Host.h"
 #include "zpp/Pipelines/ZeroPP.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/Report.h"
 
 namespace zpp {
 

@@ -13,6 +13,7 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/Report.h"
 
 #include <cmath>
 
@@ -29,6 +30,7 @@ namespace {
 class ReportPass : public zpp::impl::ReportPassBase<ReportPass> {
 public:
   using ReportPassBase::ReportPassBase;
+  explicit ReportPass(llvm::raw_ostream &stream) : stream(&stream) {}
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -115,6 +117,10 @@ private:
   }
 
   LogicalResult write(StringRef text) {
+    if (stream) {
+      *stream << text;
+      return success();
+    }
     if (output.empty()) {
       llvm::errs() << text;
       return success();
@@ -129,5 +135,12 @@ private:
              << output << "': " << cause;
     return success();
   }
+
+  /// The stream that the report goes to, rather than to `output`.
+  llvm::raw_ostream *stream = nullptr;
 };
 } // namespace
+
+std::unique_ptr<Pass> zpp::createReportPass(llvm::raw_ostream &os) {
+  return std::make_unique<ReportPass>(os);
+}

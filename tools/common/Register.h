@@ -40,12 +40,25 @@ inline void registerUpstreamPasses() {
   mlir::LLVM::registerLLVMRequestCWrappersPass();
 }
 
+#ifdef ZPP_STABLEHLO_DIALECTS
+} // namespace zpp::tools
+namespace zpp {
+/// Registers dialects in place of guests. The target that CMake's
+/// ZPP_STABLEHLO_DIALECTS names defines it.
+void registerStablehloDialects(mlir::DialectRegistry &registry);
+} // namespace zpp
+namespace zpp::tools {
+#endif
+
 /// Registers all dialects and passes of zpp, guests for those of StableHLO and
 /// Shardy that are not linked, and the upstream passes that zpp's own pipelines
 /// use.
 inline void registerEverything(mlir::DialectRegistry &registry) {
   registerAllDialects(registry);
   registerAllExtensions(registry);
+#ifdef ZPP_STABLEHLO_DIALECTS
+  registerStablehloDialects(registry);
+#endif
   registerGuestDialects(registry);
   registry.insert<mlir::shard::ShardDialect>();
   registerAllPasses();
