@@ -14,6 +14,7 @@
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Dialect/Guest/ShardyBorders.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/SetVector.h"
@@ -299,6 +300,7 @@ private:
 } // namespace
 
 LogicalResult zpp::inlineStep(ModuleOp module) {
+  importShardyBorders(module);
   return StepInliner(module).run();
 }
 
@@ -307,6 +309,8 @@ bool zpp::needsInlining(ModuleOp module) {
   SymbolTableCollection symbols;
   // What inlining is for: collectives of functions, and sums of loops.
   auto isWanted = [&](Operation *op, bool isPrivate) {
+    if (isShardyBorder(op))
+      return true;
     if (auto call = dyn_cast<func::CallOp>(op);
         call && isWhile(op->getParentOp())) {
       auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
