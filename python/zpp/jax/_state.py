@@ -23,8 +23,9 @@ from zpp._warn import warn
 _MESH = "mesh"
 #: Types of weights, and bytes on the wire, as the compiler calls them.
 _TYPES = {"f32": np.dtype(np.float32), "bf16": jax.numpy.bfloat16.dtype,
-          "f16": np.dtype(np.float16), "i8": np.dtype(np.int8),
-          "ui8": np.dtype(np.uint8),
+          "f16": np.dtype(np.float16),
+          **{f"{sign}i{bits}": np.dtype(f"{sign}int{bits}")
+             for sign in ("", "u") for bits in (8, 16, 32, 64)},
           # As steps quantize weights themselves.
           "f8E4M3FN": jax.numpy.float8_e4m3fn.dtype,
           "f8E5M2": jax.numpy.float8_e5m2.dtype,
