@@ -62,6 +62,12 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
   origin.weight = collective.weight;
   origin.modelBytes = collective.modelBytes;
   origin.trips = collective.trips.value_or(1);
+  if (!collective.exact.empty()) {
+    origin.exact =
+        StringAttr::get(collective.op->getContext(), collective.exact);
+    origin.floor = Floor::None;
+  }
+  origin.isConditional = collective.isConditional;
   origin.before = collective.getSentBytes(mesh);
   for (int64_t &bytes : origin.before)
     bytes = multiplySaturating(bytes, origin.trips);
@@ -82,6 +88,10 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   };
   // In the order in which a dictionary has them.
   add("before", builder.getI64ArrayAttr(origin.before));
+  if (origin.isConditional)
+    add("conditional", builder.getUnitAttr());
+  if (origin.exact)
+    add("exact", origin.exact);
   if (origin.floor != Floor::Any)
     addText("floor", getFloorName(origin.floor));
   if (!origin.gets.empty()) {
@@ -166,6 +176,8 @@ static Origin readOrigin(DictionaryAttr attr) {
     for (auto word : gets.getAsRange<StringAttr>())
       origin.gets.push_back(word.str());
   origin.floor = readFloor(attr);
+  origin.exact = attr.getAs<StringAttr>("exact");
+  origin.isConditional = attr.contains("conditional");
   return origin;
 }
 
@@ -227,6 +239,13 @@ Floor zpp::getFloor(Operation *op) {
   for (DictionaryAttr origin : getDictionaries(op->getAttr(kOriginAttr)))
     floor = std::max(floor, readFloor(origin));
   return floor;
+}
+
+std::string zpp::getFloorReason(ArrayRef<Origin> origins) {
+  const Origin *exact = llvm::find_if(
+      origins, [](const Origin &origin) { return origin.exact != nullptr; });
+  return exact == origins.end() ? "floors has it travel unquantized"
+                                : exact->exact.str();
 }
 
 Attribute zpp::takeOrigin(Operation *op) {

@@ -29,6 +29,7 @@ QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
 
 void zpp::remarkFloor(Operation *op, StringRef pass) {
   remarkMissed(op, pass, "floor")
-      << (op->getName().getStringRef() + " is not quantized: " + kFloorReason)
+      << (op->getName().getStringRef() +
+          " is not quantized: " + getFloorReason(getOrigins(op)))
              .str();
 }

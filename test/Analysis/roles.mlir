@@ -533,7 +533,7 @@ func.func @quantized_by_the_step(%w: tensor<4x8xf32>, %i: tensor<4x8xi8>, %x: te
   %0 = "stablehlo.all_gather"(%ints) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xi4>) -> tensor<32x8xi4>
   // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
   %1 = "stablehlo.all_gather"(%floats) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf8E4M3FN>) -> tensor<32x8xf8E4M3FN>
-  // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor}}
+  // expected-remark@+1 {{it gathers data, not a weight: step input 1 has elements of type i8, and no layer takes it as its weight}}
   %2 = "stablehlo.all_gather"(%i) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xi8>) -> tensor<32x8xi8>
   %whole0 = "stablehlo.convert"(%0) : (tensor<32x8xi4>) -> tensor<32x8xf32>
   %whole1 = "stablehlo.convert"(%1) : (tensor<32x8xf8E4M3FN>) -> tensor<32x8xf32>

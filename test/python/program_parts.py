@@ -51,6 +51,11 @@ class Manual:
     def max(self, value):
         return jax.lax.pmax(jax.lax.stop_gradient(value), AXES)
 
+    def from_owner(self, owner, value):
+        """The value that the device `owner` has."""
+        me = jax.lax.axis_index(AXES)
+        return jax.lax.psum(jnp.where(me == owner, value, 0), AXES)
+
     def own_rows(self, whole):
         rows = len(whole) // DEVICES
         return jax.lax.dynamic_slice_in_dim(
@@ -73,6 +78,9 @@ class Partitioned:
     """None: what `jax.jit` runs is one program, which XLA partitions."""
 
     def _same(self, value):
+        return value
+
+    def from_owner(self, owner, value):
         return value
 
     weight = average = gather = scatter = mean = sum = max = own_rows = of_loss = (
@@ -495,6 +503,15 @@ def muon(weight, gradient, moment, batch, world):
     return weight - 0.1 * world.own_rows(whole), (moment,)
 
 
+def owned(weight, gradient, moment, batch, world):
+    """As Muon, but one device makes the matrix and sends it to the others."""
+    moment = 0.9 * moment[0] + gradient
+    whole = world.gather(moment)
+    whole /= jnp.sqrt(jnp.sum(whole**2)) + 1e-12
+    whole = world.from_owner(3, 1.5 * whole - 0.5 * whole @ (whole.T @ whole))
+    return weight - 0.1 * world.own_rows(whole), (moment,)
+
+
 @optimizer(lambda shape: (SQUARE,))
 def natural(weight, gradient, moment, batch, world):
     """Preconditioned by a covariance of the batch, as K-FAC does."""
@@ -515,6 +532,9 @@ def projected(weight, gradient, moment, batch, world):
     low = 0.9 * moment[0] + gradient @ basis
     return weight - 0.1 * low @ basis.T, (low, world.own_rows(basis))
 
+
+# Optimizers that words choose (programs.py), with the same shapes.
+LATER_OPTIMIZERS = {owned: lambda shape: (shape,)}
 
 # Statistics: functions (hidden, batch) -> a matrix of this device. ------------
 

@@ -72,9 +72,16 @@ WORDS = {"checkpoint": 0.4, "clip": 0.2, "clamp": 0.1, "scaled": 0.15,
          "sharpness": 0.1, "curvature": 0.1, "noise": 0.1, "codes-first": 0.5}
 
 
+#: The same of words that came later, which others than one of ten may have: so seeds
+#: keep their programs.
+LATER_WORDS = {"packed": 0.3, "integers": 0.2, "ahead": 0.3, "owned": 0.25,
+               "sometimes": 0.3, "near": 0.2}
+LATER_SEEDS = (1, 2, 9)
+
+
 #: Layers and optimizers, with the shapes of their weights and of their state.
 LAYERS = parts.LAYERS | methods.LAYERS
-OPTIMIZERS = parts.OPTIMIZERS | methods.OPTIMIZERS
+OPTIMIZERS = parts.OPTIMIZERS | methods.OPTIMIZERS | parts.LATER_OPTIMIZERS
 
 
 def choose(seed: int) -> Choices:
@@ -91,7 +98,7 @@ def choose(seed: int) -> Choices:
         words.add(draw.choice(("adapts-first", "adapts-second")))
     if draw.random() < 0.25:
         words.add(draw.choice(("micro-scan", "micro-list")))
-    return Choices(
+    choices = Choices(
         layers=tuple(layers),
         repeats=tuple(draw.choice((0, 0, 0, 0, 2)) for _ in layers),
         loss=draw.choice(losses),
@@ -102,6 +109,15 @@ def choose(seed: int) -> Choices:
         normalize=draw.choice((None, None, *parts.NORMALIZATIONS)),
         is_jitted=draw.random() < 0.2, words=frozenset(words),
         hidden=draw.choice((-1e9, -math.inf, -30.0)))
+    if seed % 10 not in LATER_SEEDS:
+        return choices
+    later = random.Random(f"later words of {seed}")
+    words |= {word for word, chance in LATER_WORDS.items()
+              if later.random() < chance}
+    return dataclasses.replace(
+        choices, words=frozenset(words),
+        repeats=(3,) * len(layers) if "ahead" in words else choices.repeats,
+        optimizer=parts.owned if "owned" in words else choices.optimizer)
 
 
 def init(choices: Choices, seed: int) -> dict[str, Any]:
@@ -140,7 +156,13 @@ def init(choices: Choices, seed: int) -> dict[str, Any]:
         "teacher": jax.tree.map(np.copy, weights) if "teacher" in words else [],
         "critic": [matrix(*parts.SQUARE)] * ("critic" in words),
         "curvatures": jax.tree.map(np.zeros_like, weights)
-        if "curvature" in words else []}
+        if words & {"curvature", "near"} else [],
+        # Codes that are stored as bf16, two in one, and as they are.
+        "packed": [numbers.integers(-127, 127, parts.SQUARE, np.int8).view(
+            jnp.bfloat16)] * ("packed" in words),
+        "integers": [numbers.integers(-127, 127, parts.SQUARE, np.int8)] * (
+            "integers" in words),
+        "averages": [matrix(*parts.SQUARE)] * ("sometimes" in words)}
 
 
 def specs_of(choices: Choices, state) -> dict[str, Any]:
@@ -168,8 +190,10 @@ def step_of(choices: Choices, world):
 
     def run(weights, batch, gather, given):
         """The loss, and activations on the way. What has no gradient is given."""
-        bias, codebooks, lefts = given
+        bias, codebooks, lefts, bases = given
         hidden, seen = batch, []
+        for base in bases:
+            hidden += jnp.tanh(hidden @ (base.astype(jnp.float32) / 127 / 8))
 
         def quantize(hidden):
             for codebook, assign in zip(codebooks, choices.assigns, strict=True):
@@ -188,9 +212,19 @@ def step_of(choices: Choices, world):
                                           strict=True):
             def apply(shards, hidden, layer=layer):
                 return layer(jax.tree.map(gather, shards), hidden, bias, world)
+            def apply_whole(whole, hidden, layer=layer):
+                return layer(whole, hidden, bias, world)
             if "checkpoint" in words:
-                apply = jax.checkpoint(apply)
-            if repeats:
+                apply, apply_whole = map(jax.checkpoint, (apply, apply_whole))
+            if repeats and "ahead" in words:
+                # Each iteration gathers the weights of the next one.
+                (hidden, _), _ = jax.lax.scan(
+                    lambda carry, following, apply=apply_whole: (
+                        (apply(carry[1], carry[0]), jax.tree.map(gather, following)),
+                        None),
+                    (hidden, jax.tree.map(lambda each: gather(each[0]), shards)),
+                    jax.tree.map(lambda each: jnp.roll(each, -1, 0), shards))
+            elif repeats:
                 hidden, _ = jax.lax.scan(
                     lambda hidden, shards, apply=apply: (apply(shards, hidden), None),
                     hidden, shards)
@@ -288,8 +322,12 @@ def step_of(choices: Choices, world):
             left = whole[:size] @ (right / (jnp.linalg.norm(right) + 1e-6))
             lefts.append(jnp.zeros(WIDTH).at[:size].set(
                 left / (jnp.linalg.norm(left) + 1e-6)))
+        bases = [jax.lax.bitcast_convert_type(world.gather(bits), jnp.int8).reshape(
+            parts.SQUARE) for bits in state["packed"]]
+        bases += map(world.gather, state["integers"])
         given = (world.gather(state["buffers"][0]),
-                 [world.gather(codebook) for codebook in state["codebooks"]], lefts)
+                 [world.gather(codebook) for codebook in state["codebooks"]], lefts,
+                 bases)
 
         loss, (seen, output), gradients = gradients_of(state, weights, batch, given)
         if "sharpness" in words:
@@ -299,7 +337,8 @@ def step_of(choices: Choices, world):
                 lambda w, g: w + scale * g, weights, gradients), batch, given)
         curvatures = state["curvatures"]
         if curvatures:
-            probes = jax.tree.map(lambda w: jnp.where(w > 0, 0.01, -0.01), weights)
+            size = 1e-3 if "near" in words else 0.01
+            probes = jax.tree.map(lambda w: jnp.where(w > 0, size, -size), weights)
             _, _, there = gradients_of(
                 state, jax.tree.map(jnp.add, weights, probes), batch, given)
             curvatures = jax.tree.map(
@@ -323,6 +362,12 @@ def step_of(choices: Choices, world):
             jnp.tanh(jax.lax.stop_gradient(output) @ world.weight(critic))
             - jnp.tanh(batch @ world.weight(critic))))(critic))
             for critic in state["critic"]]
+        # As the outer step of DiLoCo, now and then.
+        averages = [jax.lax.cond(
+            world.mean(jnp.mean(raw)) > 0,
+            lambda old=old: 0.5 * old + 0.5 * world.own_rows(
+                world.mean(world.gather(old))), lambda old=old: old)
+            for old in state["averages"]]
         # With what was known before the step.
         evaluation = run(weights, choices.normalize(
             before, *map(world.gather, state["running"])), world.weight, given)[0] if (
@@ -347,6 +392,8 @@ def step_of(choices: Choices, world):
                                         state["teacher"], weights)
                 if state["teacher"] else [],
                 "critic": critics, "curvatures": curvatures,
+                "packed": state["packed"], "integers": state["integers"],
+                "averages": averages,
                 }, world.mean(loss + evaluation)
 
     return step
@@ -451,7 +498,8 @@ def roles(program: Program, seed: int) -> Outcome:
         outcome.wrong += [
             f"{form} names: {each['kind']} as {each['role']} by {each['rule']} at "
             f"{each['location']}" for each in collectives
-            if each["rewritten"] and line_of(each) not in lines]
+            if each["rewritten"] and each["floor"] != "none"
+            and line_of(each) not in lines]
         known = [each for each in collectives if line_of(each) in lines]
         outcome.known = len(known)
         rewritten = sum(each["rewritten"] for each in known)
@@ -469,8 +517,15 @@ TIGHT = 0.25
 LOOSE = 2.0
 
 
+def numbers_of(leaf) -> np.ndarray:
+    """Its elements; of bf16, which are bits here, these."""
+    array = np.asarray(leaf)
+    bits = array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
+    return bits if bits.dtype == np.float32 else bits.astype(np.float64)
+
+
 def named(tree) -> list[tuple[str, np.ndarray]]:
-    return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in
+    return [(jax.tree_util.keystr(path), numbers_of(leaf)) for path, leaf in
             jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 

@@ -34,6 +34,7 @@
 #ifndef ZPP_ANALYSIS_ORIGIN_H
 #define ZPP_ANALYSIS_ORIGIN_H
 
+#include "mlir/IR/BuiltinAttributes.h"
 #include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Support/Decision.h"
 
@@ -50,10 +51,6 @@ inline constexpr llvm::StringLiteral kSourceAttr = "zpp.source";
 /// The narrowest format in which a collective may travel; None is no format at
 /// all. The later ones allow less.
 enum class Floor { Any, I8, None };
-
-/// Why a collective whose floor is None is not quantized.
-inline constexpr llvm::StringLiteral kFloorReason =
-    "floors has it travel unquantized";
 
 /// The contents of `zpp.origin`.
 struct Origin {
@@ -79,8 +76,12 @@ struct Origin {
   std::string reason;
   /// Words below: what options did for it.
   std::vector<std::string> gets;
-  /// The format that zero-set-floors was asked for.
+  /// The format that zero-set-floors was asked for, or none where `exact` says
+  /// why elements are never rounded.
   Floor floor = Floor::Any;
+  mlir::StringAttr exact;
+  /// See StepCollective.
+  bool isConditional = false;
 };
 
 /// Words for what options do for some collectives: their weight's secondary
@@ -115,6 +116,8 @@ bool hasOrigin(const StepCollective &collective);
 /// The floor of what `op` replaces: if it replaces several collectives, of the
 /// one that allows least.
 Floor getFloor(mlir::Operation *op);
+/// Why what `origins` tell of, whose floor is None, is not quantized.
+std::string getFloorReason(llvm::ArrayRef<Origin> origins);
 /// Removes the origin, the reason and the source of the exchange `op`, and
 /// returns the first two for the `zpp.origins` of a start.
 mlir::Attribute takeOrigin(mlir::Operation *op);

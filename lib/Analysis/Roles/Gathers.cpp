@@ -44,6 +44,42 @@ static bool hasBytes(Type type) {
          tensor.getElementTypeBitWidth() == 8;
 }
 
+/// True if `op` gathers integers of whole bytes, which nothing rounds.
+static bool gathersIntegers(Operation *op) {
+  auto isOfIntegers = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.hasStaticShape() &&
+           tensor.getElementType().isInteger() &&
+           tensor.getElementTypeBitWidth() % 8 == 0;
+  };
+  return op->getNumOperands() == 1 && op->getNumResults() == 1 &&
+         isOfIntegers(op->getOperand(0).getType()) &&
+         isOfIntegers(op->getResult(0).getType());
+}
+
+/// True if the user names the input as a weight. Tokens are among all.
+bool RoleFinder::isDeclared(const Candidate &candidate) const {
+  return candidate.input && declared.weights.contains(candidate.input) &&
+         !(candidate.isInteger && declared.weights.containsAll());
+}
+
+/// The same for integers: the base of a QLoRA, for instance, or tokens. Only a
+/// layer tells (R16).
+Objection RoleFinder::checkIntegers(StepCollective &gather,
+                                    Candidate &candidate) {
+  Value operand = gather.op->getOperand(0);
+  Provenance provenance = provenances.get(operand);
+  candidate.gather = &gather;
+  candidate.input = provenance.isStepInput
+                        ? cast<BlockArgument>(provenance.root)
+                        : getProver().getOnlyInput(operand);
+  if (!candidate.input)
+    return {Rule::Computed,
+            "its operand is computed in the step, not a weight"};
+  candidate.isCertain = isDeclared(candidate);
+  return checkState(gather, candidate.slice);
+}
+
 /// The objection of `gather` alone to gathering a weight; `candidate`
 /// is filled in where nothing does.
 Objection RoleFinder::checkGather(StepCollective &gather,
@@ -57,11 +93,15 @@ Objection RoleFinder::checkGather(StepCollective &gather,
                 printType(getElementTypeOrSelf(op->getOperand(0).getType())) +
                 "; if it gathers first and quantizes then, zpp can quantize "
                 "and keep secondary partitions"};
-  if (!isQuantized && (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
-                       !isFloatTensor(op->getOperand(0).getType()) ||
-                       !isFloatTensor(op->getResult(0).getType())))
+  candidate.isInteger = !isQuantized && gathersIntegers(op);
+  if (!isQuantized && !candidate.isInteger &&
+      (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+       !isFloatTensor(op->getOperand(0).getType()) ||
+       !isFloatTensor(op->getResult(0).getType())))
     return {Rule::Form,
             "it does not gather one f32, bf16 or f16 tensor of static shape"};
+  if (candidate.isInteger)
+    return checkIntegers(gather, candidate);
   Value operand = op->getOperand(0);
   Provenance provenance = provenances.get(operand);
   candidate.gather = &gather;
@@ -93,10 +133,15 @@ Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
   std::optional<StepFlow::StepResult> result =
       flow.getReachedResult(op->getResult(0));
   gather.isState = result.has_value();
+  // What devices have updated in parts, as with ZeRO-1.
+  bool isUpdated = !provenances.get(op->getOperand(0)).isStepInput &&
+                   flow.holdsStepInput(op->getOperand(0));
   if (result)
-    return {Rule::State, "it gathers state, which is not rounded: result " +
-                             result->describe() +
-                             " of the step is made of it element by element"};
+    return {
+        Rule::State,
+        "it gathers state, which is not rounded: result " + result->describe() +
+            " of the step is made of it element by element" +
+            (isUpdated ? "; updated=i8 sends by how much it has changed" : "")};
   if (Objection objection = checkAxes(gather, "it gathers"))
     return objection;
   slice = provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true);
@@ -156,197 +201,285 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
   }
 }
 
-/// R16: finds those of `asked` that layers take as their weights.
-void RoleFinder::findLayerWeights(ArrayRef<const Candidate *> asked,
-                                  llvm::DenseMap<int64_t, Slice> &slices) {
-  llvm::MapVector<int64_t, SmallVector<GatheredValue>> unknown;
-  for (const Candidate *candidate : asked) {
-    Value whole = candidate->gather->op->getResult(0);
-    if (cast<ShapedType>(whole.getType()).getRank() > 1)
-      unknown[candidate->slice].push_back({whole, candidate->gather->dim});
-  }
-  if (unknown.empty())
-    return;
-  SmallVector<SmallVector<GatheredValue>> inputs = llvm::map_to_vector(
-      unknown, [](const auto &entry) { return entry.second; });
-  std::vector<bool> areOfLayers = getProver().areLayerWeights(inputs);
-  for (auto [index, entry] : llvm::enumerate(unknown))
-    slices[entry.first].isOfLayer = areOfLayers[index];
-}
+//===----------------------------------------------------------------------===//
+// The choice
+//===----------------------------------------------------------------------===//
 
-/// Decides which of the gathers whose inputs may be data are weight gathers,
-/// and from which of all of them gradients are computed.
-void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
-                               const StepFlow::ValueSet &ancestors) {
-  // A gradient whose partner is known belongs to that weight. Of the others,
-  // each weight of their shape that nothing else tells needs one of its own.
-  // What such a weight is only computed from needs a gradient of its own shape.
-  using Mirrored = llvm::DenseSet<std::pair<Value, int64_t>>;
-  llvm::DenseSet<Value> partners, contracted;
-  Mirrored mirrored, contractedParts;
-  llvm::DenseMap<int64_t, int64_t> gradients;
-  SmallVector<Value> allGradients;
-  auto addMirrored = [&](Mirrored &pairs, const GradientProof &proof,
-                         const StepCollective &sum) {
-    for (Value weight : proof.weights)
-      for (int64_t key : getKeys(sum))
-        pairs.insert({weight, key});
+namespace {
+/// Values and the keys (getKeys) of gradients that mirror them.
+using Mirrored = llvm::DenseSet<std::pair<Value, int64_t>>;
+} // namespace
+
+/// Decides which of the gathers whose inputs may be data are weight gathers, by
+/// one function per rule.
+class RoleFinder::WeightChoice {
+public:
+  WeightChoice(RoleFinder &finder, ArrayRef<Candidate> gathers, Sums sums,
+               const StepFlow::ValueSet &ancestors)
+      : finder(finder), gathers(gathers) {
+    readGradients(sums);
+    readSlices(ancestors);
+    findUpdated();
+    askLayers();
+  }
+
+  void run() {
+    for (const Candidate &candidate : gathers)
+      if (Objection objection = check(candidate))
+        object(*candidate.gather, std::move(objection));
+      else
+        accept(candidate);
+  }
+
+private:
+  /// Knowledge about all gathers of one slice of a weight.
+  struct Slice {
+    /// It is known to be a weight.
+    bool isCertain = false;
+    /// A gradient is computed from it.
+    bool isUsed = false;
+    /// A gradient has it for its partner.
+    bool isProven = false;
+    /// That gradient is a product.
+    bool isContracted = false;
+    /// A layer takes it as its weight.
+    bool isOfLayer = false;
   };
-  for (StepCollective *sum : sums) {
-    auto proof = proofs.find(sum);
-    // Wherever the gradient goes, it is that of a weight. Without the name of a
-    // gradient, in a module that has them, it is none.
-    if (proof != proofs.end() && proof->second.isOfProduct &&
-        (proof->second.kind == GradientProof::Kind::Name ||
-         (!getProver().hasNames() && !besideGradients.contains(sum)))) {
-      contracted.insert_range(proof->second.direct);
-      addMirrored(contractedParts, proof->second, *sum);
-    }
-    if (!isGradient(*sum) && sum->rule != Rule::Difference)
-      continue;
-    allGradients.push_back(sum->op->getResult(0));
-    if (proof != proofs.end() && !proof->second.weights.empty()) {
-      partners.insert_range(proof->second.direct);
-      addMirrored(mirrored, proof->second, *sum);
-    } else {
-      for (int64_t key : getKeys(*sum))
+
+  const Slice &getSlice(const Candidate &candidate) {
+    return slices[candidate.slice];
+  }
+
+  /// A gradient whose partner is known belongs to that weight. Of the others,
+  /// each weight of their shape that nothing else tells needs one of its own.
+  /// What such a weight is only computed from needs a gradient of its own
+  /// shape.
+  void readGradients(Sums sums) {
+    auto add = [&](Mirrored &pairs, const GradientProof &proof,
+                   const StepCollective &sum) {
+      for (Value weight : proof.weights)
+        for (int64_t key : finder.getKeys(sum))
+          pairs.insert({weight, key});
+    };
+    for (StepCollective *sum : sums) {
+      auto known = finder.proofs.find(sum);
+      const GradientProof *proof =
+          known == finder.proofs.end() ? nullptr : &known->second;
+      if (proof && isOfWeight(*sum, *proof)) {
+        contracted.insert_range(proof->direct);
+        add(contractedParts, *proof, *sum);
+      }
+      if (!finder.isGradient(*sum) && sum->rule != Rule::Difference)
+        continue;
+      allGradients.push_back(sum->op->getResult(0));
+      if (proof && !proof->weights.empty()) {
+        partners.insert_range(proof->direct);
+        add(mirrored, *proof, *sum);
+        continue;
+      }
+      for (int64_t key : finder.getKeys(*sum))
         ++gradients[key];
     }
   }
-  llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
-  llvm::DenseMap<int64_t, Slice> slices;
-  auto isMirrored = [&](const Mirrored &pairs, Value value,
-                        const Candidate &candidate) {
-    return llvm::any_of(getKeys(*candidate.gather), [&](int64_t key) {
-      return pairs.contains({value, key});
-    });
-  };
-  for (const Candidate &candidate : gathers) {
-    Value whole = candidate.gather->op->getResult(0);
-    Slice &slice = slices[candidate.slice];
-    slice.isCertain |= candidate.isCertain;
-    slice.isUsed |= ancestors.contains(whole);
-    auto isOf = [&](const llvm::DenseSet<Value> &values,
-                    const Mirrored &parts) {
-      return llvm::any_of(
-          ArrayRef<Value>{whole, candidate.input}, [&](Value value) {
-            return value && (values.contains(value) ||
-                             isMirrored(parts, value, candidate));
-          });
-    };
-    slice.isProven |= isOf(partners, mirrored);
-    slice.isContracted |= isOf(contracted, contractedParts);
+
+  /// Wherever the gradient goes, it is that of a weight. Without the name of a
+  /// gradient, in a module that has them, it is none.
+  bool isOfWeight(const StepCollective &sum, const GradientProof &proof) {
+    return proof.isOfProduct && (proof.kind == GradientProof::Kind::Name ||
+                                 (!finder.getProver().hasNames() &&
+                                  !finder.besideGradients.contains(&sum)));
   }
-  for (const Candidate &candidate : gathers)
-    if (!slices.lookup(candidate.slice).isProven)
-      for (int64_t key : getKeys(*candidate.gather))
-        weights[key].insert(candidate.slice);
-  auto isDeclared = [&](const Candidate &candidate) {
-    return candidate.input && declared.weights.contains(candidate.input);
-  };
-  // R7: what the step returns as it came, without a gradient.
-  auto isUnchanged = [&](const Candidate &candidate) {
-    return !slices.lookup(candidate.slice).isContracted &&
-           !isDeclared(candidate) &&
-           !getProver()
+
+  bool isMirrored(const Mirrored &pairs, Value value,
+                  const Candidate &candidate) {
+    return value &&
+           llvm::any_of(finder.getKeys(*candidate.gather), [&](int64_t key) {
+             return pairs.contains({value, key});
+           });
+  }
+
+  void readSlices(const StepFlow::ValueSet &ancestors) {
+    for (const Candidate &candidate : gathers) {
+      Value whole = candidate.gather->op->getResult(0);
+      Slice &slice = slices[candidate.slice];
+      slice.isCertain |= candidate.isCertain;
+      slice.isUsed |= ancestors.contains(whole);
+      for (Value value : {whole, Value(candidate.input)}) {
+        slice.isProven |= (value && partners.contains(value)) ||
+                          isMirrored(mirrored, value, candidate);
+        slice.isContracted |= (value && contracted.contains(value)) ||
+                              isMirrored(contractedParts, value, candidate);
+      }
+    }
+    // Integers have no gradients.
+    for (const Candidate &candidate : gathers)
+      if (!getSlice(candidate).isProven && !candidate.isInteger)
+        for (int64_t key : finder.getKeys(*candidate.gather))
+          weights[key].insert(candidate.slice);
+  }
+
+  void findUpdated() {
+    SmallVector<Value> cuts = finder.getSumsOfScalars();
+    llvm::append_range(cuts, allGradients);
+    updated = finder.flow.getUpdatedBy(allGradients);
+    updated.insert_range(finder.flow.getUpdatedOnlyBy(cuts));
+  }
+
+  bool isDeclared(const Candidate &candidate) {
+    return finder.isDeclared(candidate);
+  }
+
+  /// R7: what the step returns as it came, without a gradient.
+  bool isBuffer(const Candidate &candidate) {
+    return !getSlice(candidate).isContracted && !isDeclared(candidate) &&
+           !finder.getProver()
                 .getReturnedSources(candidate.gather->op->getOperand(0))
                 .empty();
-  };
-  auto getKey = [&](const Candidate &candidate) {
-    return *llvm::max_element(
-        getKeys(*candidate.gather), [&](int64_t a, int64_t b) {
+  }
+
+  /// R7, too: what the step updates with something else than gradients, such
+  /// as averages of activations, rows of a batch, or keys of a queue.
+  bool isStatistic(const Candidate &candidate) {
+    return candidate.input && finder.flow.isReturned(candidate.input) &&
+           !getSlice(candidate).isContracted && !isDeclared(candidate) &&
+           !updated.contains(candidate.input) && !isBuffer(candidate);
+  }
+
+  /// R16: finds what layers take as their weights, where that matters.
+  void askLayers() {
+    llvm::MapVector<int64_t, SmallVector<GatheredValue>> asked;
+    for (const Candidate &candidate : gathers) {
+      const Slice &slice = getSlice(candidate);
+      Value whole = candidate.gather->op->getResult(0);
+      if ((isBuffer(candidate) || isStatistic(candidate) ||
+           (!slice.isCertain && slice.isUsed)) &&
+          cast<ShapedType>(whole.getType()).getRank() > 1)
+        asked[candidate.slice].push_back({whole, candidate.gather->dim});
+    }
+    if (asked.empty())
+      return;
+    std::vector<bool> areOfLayers =
+        finder.getProver().areLayerWeights(llvm::map_to_vector(
+            asked, [](const auto &entry) { return entry.second; }));
+    for (auto [entry, isOfLayer] : llvm::zip_equal(asked, areOfLayers))
+      slices[entry.first].isOfLayer = isOfLayer;
+  }
+
+  Objection check(const Candidate &candidate) {
+    if (Objection objection = checkInput(candidate))
+      return objection;
+    if (Objection objection = checkUse(candidate))
+      return objection;
+    return checkBuffer(candidate);
+  }
+
+  /// R4.
+  Objection checkInput(const Candidate &candidate) {
+    const Slice &slice = getSlice(candidate);
+    if (slice.isCertain || slice.isProven || slice.isOfLayer)
+      return {};
+    if (candidate.isInteger)
+      return {Rule::Input,
+              "it gathers data, not a weight: " +
+                  describeInput(candidate.input) + " has elements of type " +
+                  printType(getElementTypeOrSelf(candidate.input.getType())) +
+                  ", and no layer takes it as its weight; weights-of names "
+                  "weights"};
+    // Of all keys, the one with the most gradients counts. An input that the
+    // step does not return has none of those that update what it returns.
+    int64_t key = *llvm::max_element(
+        finder.getKeys(*candidate.gather), [&](int64_t a, int64_t b) {
           return gradients.lookup(a) < gradients.lookup(b);
         });
-  };
-  // Weights that one activation goes into have one partner, so a gradient may
-  // be of either, but not if all gradients update weights that the step
-  // returns.
-  auto mayHaveGradient = [&](const Candidate &candidate) {
-    Value whole = candidate.gather->op->getResult(0);
-    return !areAllUpdates &&
-           llvm::any_of(getKeys(*candidate.gather), [&](int64_t key) {
-             return gradients.lookup(key) > 0 ||
-                    mirrored.contains({whole, key}) ||
-                    mirrored.contains({candidate.input, key});
-           });
-  };
-  // R7, too: what the step updates with something else, such as averages of
-  // activations, rows of a batch, or keys of a queue.
-  SmallVector<Value> cuts = getSumsOfScalars();
-  llvm::append_range(cuts, allGradients);
-  llvm::DenseSet<Value> updated = flow.getUpdatedBy(allGradients);
-  updated.insert_range(flow.getUpdatedOnlyBy(cuts));
-  auto isStatistic = [&](const Candidate &candidate) {
-    return candidate.input && flow.isReturned(candidate.input) &&
-           !slices.lookup(candidate.slice).isContracted &&
-           !isDeclared(candidate) && !updated.contains(candidate.input) &&
-           !isUnchanged(candidate);
-  };
-  llvm::SmallPtrSet<const Candidate *, 8> buffers, statistics;
-  SmallVector<const Candidate *> asked;
-  for (const Candidate &candidate : gathers) {
-    const Slice &slice = slices[candidate.slice];
-    if (isUnchanged(candidate))
-      buffers.insert(&candidate);
-    else if (isStatistic(candidate))
-      statistics.insert(&candidate);
-    else if (slice.isCertain || !slice.isUsed)
-      continue;
-    asked.push_back(&candidate);
-  }
-  findLayerWeights(asked, slices);
-  for (const Candidate &candidate : gathers) {
-    StepCollective &gather = *candidate.gather;
-    Slice slice = slices.lookup(candidate.slice);
-    int64_t key = getKey(candidate);
-    // An input that the step does not return has none of the gradients that
-    // update what it returns.
-    int64_t numGradients = areAllUpdates ? 0 : gradients.lookup(key);
+    int64_t numGradients = finder.areAllUpdates ? 0 : gradients.lookup(key);
     int64_t numWeights = weights[key].size();
-    bool isKnown = slice.isCertain || slice.isProven || slice.isOfLayer;
-    if (!isKnown && numGradients == 0)
-      object(gather,
-             {Rule::Input,
+    if (numGradients == 0)
+      return {Rule::Input,
               describeInput(candidate.input) +
                   " seems to be data: no gradient of its shape is reduced, "
                   "nothing that the step returns is made of it element by "
                   "element, and no layer takes it as its weight; weights-of "
-                  "names weights"});
-    else if (!isKnown && numGradients < numWeights)
-      object(gather,
-             {Rule::Input, describeInput(candidate.input) +
+                  "names weights"};
+    if (numGradients < numWeights)
+      return {Rule::Input, describeInput(candidate.input) +
                                " may be data: " + std::to_string(numWeights) +
                                " inputs of its shape are gathered, but " +
                                std::to_string(numGradients) +
-                               " gradients reduced; weights-of names weights"});
-    else if (!allGradients.empty() && !slice.isUsed && !isDeclared(candidate))
-      object(gather, {Rule::Use, "no gradient is computed from it; weights-of "
-                                 "names weights"});
-    else if (buffers.contains(&candidate) && !slice.isOfLayer)
-      object(gather,
-             {Rule::Buffer,
+                               " gradients reduced; weights-of names weights"};
+    return {};
+  }
+
+  /// R6.
+  Objection checkUse(const Candidate &candidate) {
+    if (allGradients.empty() || getSlice(candidate).isUsed ||
+        isDeclared(candidate))
+      return {};
+    return {Rule::Use,
+            "no gradient is computed from it; weights-of names weights"};
+  }
+
+  /// R7.
+  Objection checkBuffer(const Candidate &candidate) {
+    bool isOfLayer = getSlice(candidate).isOfLayer;
+    if (isBuffer(candidate) && !isOfLayer)
+      return {Rule::Buffer,
               "it gathers a buffer: the step returns it as it came, and no "
-              "layer takes it as its weight; weights-of names weights"});
+              "layer takes it as its weight; weights-of names weights"};
     // Where no gradient is known, weights may be updated with one that is not:
     // with what is computed from them, as a statistic of a batch is not.
-    else if (statistics.contains(&candidate) &&
-             !(allGradients.empty() && slice.isOfLayer &&
-               flow.isUpdatedFrom(candidate.input, gather.op->getResult(0))))
-      object(gather,
-             {Rule::Buffer,
+    if (isStatistic(candidate) &&
+        !(allGradients.empty() && isOfLayer &&
+          finder.flow.isUpdatedFrom(candidate.input,
+                                    candidate.gather->op->getResult(0))))
+      return {Rule::Buffer,
               "it gathers a statistic: the step updates it with something else "
-              "than gradients; weights-of names weights"});
-    else {
-      gather.role = Role::Weight;
-      bool isTaken = candidate.input && !flow.isReturned(candidate.input) &&
-                     !flow.getReachedResult(candidate.input) &&
-                     (slice.isOfLayer || isDeclared(candidate)) &&
-                     !mayHaveGradient(candidate);
-      gather.rule = isDeclared(candidate) ? Rule::Declared
-                    : isTaken             ? Rule::Layer
-                                          : Rule::Input;
-      if (isTaken)
-        gather.taken = candidate.input.getArgNumber();
-    }
+              "than gradients; weights-of names weights"};
+    return {};
   }
+
+  /// True if a gradient may be that of `candidate`: weights that one activation
+  /// goes into have one partner, but not if all gradients update weights that
+  /// the step returns.
+  bool mayHaveGradient(const Candidate &candidate) {
+    Value whole = candidate.gather->op->getResult(0);
+    return !finder.areAllUpdates &&
+           (isMirrored(mirrored, whole, candidate) ||
+            isMirrored(mirrored, candidate.input, candidate) ||
+            llvm::any_of(finder.getKeys(*candidate.gather), [&](int64_t key) {
+              return gradients.lookup(key) > 0;
+            }));
+  }
+
+  void accept(const Candidate &candidate) {
+    StepCollective &gather = *candidate.gather;
+    gather.role = Role::Weight;
+    bool isTaken = candidate.input &&
+                   !finder.flow.isReturned(candidate.input) &&
+                   !finder.flow.getReachedResult(candidate.input) &&
+                   (getSlice(candidate).isOfLayer || isDeclared(candidate)) &&
+                   (candidate.isInteger || !mayHaveGradient(candidate));
+    gather.rule = isDeclared(candidate)            ? Rule::Declared
+                  : isTaken || candidate.isInteger ? Rule::Layer
+                                                   : Rule::Input;
+    if (isTaken)
+      gather.taken = candidate.input.getArgNumber();
+  }
+
+  RoleFinder &finder;
+  ArrayRef<Candidate> gathers;
+  llvm::DenseMap<int64_t, Slice> slices;
+  /// The partners of gradients, and of all sums that are proven.
+  llvm::DenseSet<Value> partners, contracted;
+  Mirrored mirrored, contractedParts;
+  SmallVector<Value> allGradients;
+  /// By key: gradients without a known partner, and slices that may have one.
+  llvm::DenseMap<int64_t, int64_t> gradients;
+  llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
+  /// The inputs that gradients update.
+  llvm::DenseSet<Value> updated;
+};
+
+void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
+                               const StepFlow::ValueSet &ancestors) {
+  WeightChoice(*this, gathers, sums, ancestors).run();
 }

@@ -14,6 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "GradientPoints.h"
 #include "GradientSearch.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -65,6 +66,7 @@ public:
         numbers[*node] = index;
         holdsSum[*node] = true;
         operands.push_back(graph.find(sum->getOperand(0)).value_or(*node));
+        operandOf[index] = operands.back();
       }
     graph.markForward(holdsSum, [&](const Edge &edge, Node target) {
       return isMoved(edge, target);
@@ -79,6 +81,10 @@ public:
     for (Node node = 0; node < graph.size(); ++node)
       if (std::optional<GradientDifference> difference = getAt(node))
         found.push_back(std::move(*difference));
+      else if (areOfLoss(node))
+        found.push_back(getBetween(graph.getOperands(node)));
+    for (Node operand : operands)
+      findInOperand(operand, found);
     return found;
   }
 
@@ -117,6 +123,67 @@ private:
           held[node] = sets.unite(held[node], held[edge.node]);
       return held[node] != known;
     });
+  }
+
+  Set getGathers(Node node) {
+    if (!points)
+      points.emplace(graph, sets,
+                     [&](Node sum) { return numbers.contains(sum); });
+    return points->getGathers(node);
+  }
+
+  /// Returns what has been gathered to compute these sums.
+  SmallVector<Value> getPoint(ArrayRef<size_t> sums) {
+    Set gathers = NumberSets::kEmpty;
+    for (size_t sum : sums)
+      gathers = sets.unite(gathers, getGathers(operandOf.at(sum)));
+    return points->getValues(gathers);
+  }
+
+  /// The difference of what two values are computed from.
+  GradientDifference getBetween(ArrayRef<Node> terms) {
+    Set left = getGathers(terms[0]), right = getGathers(terms[1]);
+    return {{}, false, {points->getValues(left), points->getValues(right)}};
+  }
+
+  /// True if `node` subtracts two numbers, as two losses are, that are taken at
+  /// two points of one weight.
+  bool areOfLoss(Node node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isNamed(op, guest::kSubtract) || graph.getCount(node) != 1)
+      return false;
+    SmallVector<Node> terms = graph.getOperands(node);
+    if (terms[0] < 0 || terms[1] < 0)
+      return false;
+    Set left = getGathers(terms[0]), right = getGathers(terms[1]);
+    return sets.haveCommon(getMovedInputs(sets.subtract(left, right)),
+                           getMovedInputs(sets.subtract(right, left)));
+  }
+
+  /// The inputs of whose elements these gathers gather some.
+  Set getMovedInputs(Set gathers) {
+    Set moved = NumberSets::kEmpty;
+    sets.visit(gathers, [&](Node gather) {
+      for (const Edge &edge : graph.getSources(gather))
+        moved = sets.unite(moved, held[edge.node]);
+      return false;
+    });
+    return moved;
+  }
+
+  /// Finds gradients that a device subtracts from each other before it sums
+  /// them.
+  void findInOperand(Node operand, SmallVectorImpl<GradientDifference> &found) {
+    SmallVector<Node> path, mixing;
+    search.findWays(operand, path, mixing);
+    llvm::DenseSet<Node> onPath(path.begin(), path.end());
+    for (Node node : path) {
+      Operation *op = graph.getOp(node);
+      SmallVector<Node> terms = graph.getOperands(node);
+      if (op && isNamed(op, guest::kSubtract) &&
+          llvm::all_of(terms, [&](Node term) { return onPath.contains(term); }))
+        found.push_back(getBetween(terms));
+    }
   }
 
   /// Finds the inputs that the sums are computed from.
@@ -327,10 +394,13 @@ private:
     Terms left = getTerms(operands[0]), other = getTerms(operands[1]);
     if (left.sums == other.sums && left.leaves == other.leaves)
       return std::nullopt;
-    GradientDifference difference{std::move(left.sums),
+    GradientDifference difference{left.sums,
                                   left.leaves != NumberSets::kEmpty ||
-                                      other.leaves != NumberSets::kEmpty};
+                                      other.leaves != NumberSets::kEmpty,
+                                  {}};
     llvm::append_range(difference.sums, other.sums);
+    if (!left.sums.empty() && !other.sums.empty())
+      difference.points = {getPoint(left.sums), getPoint(other.sums)};
     for (Set leaves : {left.leaves, other.leaves})
       sets.visit(leaves, [&](Node leaf) {
         llvm::append_range(difference.sums, sumLists[sumsOf.at(leaf)]);
@@ -402,6 +472,8 @@ private:
   /// The number of each sum, by the node of its result, and their operands.
   llvm::DenseMap<Node, size_t> numbers;
   SmallVector<Node> operands;
+  llvm::DenseMap<size_t, Node> operandOf;
+  std::optional<GradientPoints> points;
   /// Values that hold elements of a sum.
   std::vector<char> holdsSum;
   /// The inputs of which each node holds elements.

@@ -390,6 +390,8 @@ GradientProver::GradientProver(
 
 GradientProver::~GradientProver() = default;
 
+const ValueGraph &GradientProver::getGraph() const { return search->graph; }
+
 bool GradientProver::hasNames() const { return search->graph.hasTransposed(); }
 
 GradientProof GradientProver::prove(Operation *sum) {

@@ -86,6 +86,10 @@ static Dims moveDims(Operation *op, unsigned operand, Dims dims) {
     return place("broadcast_dimensions", /*isOfResult=*/false);
   if (isNamed(op, guest::kReshape))
     return reshapeDims(from.getShape(), to.getShape(), dims);
+  // A view as another type has or lacks the last dim.
+  if (op->getName().stripDialect() == "bitcast_convert")
+    return to.getRank() < from.getRank() ? dims & ~(Dims(1) << to.getRank())
+                                         : dims;
   return from.getRank() == to.getRank() ? dims : 0;
 }
 
@@ -104,6 +108,7 @@ public:
   }
 
   std::vector<bool> find(ArrayRef<SmallVector<GatheredValue>> inputs) {
+    findData(inputs);
     std::vector<bool> isLayer(inputs.size());
     std::vector<SmallVector<Node>> rows(inputs.size());
     for (auto [index, gathers] : llvm::enumerate(inputs)) {
@@ -143,13 +148,36 @@ private:
     Dims dims;
   };
 
+  /// Finds the inputs that are data. Integers that are gathered may be weights
+  /// that somebody has packed: what they become part of tells.
+  void findData(ArrayRef<SmallVector<GatheredValue>> inputs) {
+    for (Node leaf : graph.getLeaves())
+      if (search.hasData[leaf])
+        data = search.sets.unite(data, search.sets.getSingle(leaf));
+    for (const SmallVector<GatheredValue> &gathers : inputs)
+      for (const GatheredValue &gathered : gathers)
+        if (std::optional<Node> node = graph.find(gathered.whole);
+            node && !graph.isDifferentiable(*node))
+          data = search.sets.subtract(data, search.leavesOf[*node]);
+  }
+
+  /// True if `target` is made of weights alone, as `source` is: of numbers, or
+  /// of what those are cast to, such as packed integers.
+  bool isOfWeights(Node source, Node target) {
+    Operation *op = graph.getOp(target);
+    return search.isWeight[target] ||
+           ((graph.isDifferentiable(target) ||
+             !graph.isDifferentiable(source) || (op && movesData(op))) &&
+            !search.sets.haveCommon(search.leavesOf[target], data));
+  }
+
   /// Finds where elements that are still those of weights alone are contracted
   /// or looked up.
   SmallVector<Use> getUses(const GatheredValue &gathered) {
     SmallVector<Use> uses;
     std::optional<Node> start = graph.find(gathered.whole);
     // Rows of a batch that devices exchange are none.
-    if (!start || search.hasData[*start])
+    if (!start || (search.hasData[*start] && graph.isDifferentiable(*start)))
       return uses;
     llvm::DenseSet<Node> seen{*start};
     SmallVector<std::pair<Node, Dims>> pending{
@@ -164,7 +192,7 @@ private:
         bool isOfOp = op && edge->operand >= 0;
         if (isOfOp && (isProduct(op) || isLookup(op)))
           uses.push_back({target, static_cast<unsigned>(edge->operand), dims});
-        else if (search.isWeight[target] && seen.insert(target).second)
+        else if (isOfWeights(node, target) && seen.insert(target).second)
           pending.push_back(
               {target, isOfOp ? moveDims(op, edge->operand, dims) : dims});
       }
@@ -253,6 +281,8 @@ private:
 
   Search &search;
   const ValueGraph &graph;
+  /// The inputs that are data, and no integers that are gathered.
+  Set data = NumberSets::kEmpty;
   /// The edges that leave each node.
   std::vector<SmallVector<Target, 2>> targets;
   /// Products with weights that are found.

@@ -8,6 +8,8 @@
 #ifndef ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 #define ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 
+#include "Bits.h"
+#include "Broadcasts.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Roles/GradientProof.h"
 #include "zpp/Analysis/Roles/Roles.h"
@@ -46,20 +48,10 @@ private:
     /// the gather.
     bool isCertain;
     int64_t slice;
+    /// True for integers, which have no gradient and are never rounded.
+    bool isInteger = false;
   };
-  /// Knowledge about all gathers of one slice of a weight.
-  struct Slice {
-    /// It is known to be a weight.
-    bool isCertain = false;
-    /// A gradient is computed from it.
-    bool isUsed = false;
-    /// A gradient has it for its partner.
-    bool isProven = false;
-    /// That gradient is a product.
-    bool isContracted = false;
-    /// A layer takes it as its weight.
-    bool isOfLayer = false;
-  };
+  class WeightChoice;
 
   using SplitInputs = llvm::MapVector<mlir::Value, std::vector<AxisRef>>;
   using Sums = llvm::ArrayRef<StepCollective *>;
@@ -73,6 +65,8 @@ private:
 
   bool gathersQuantized(mlir::Operation *op) const;
   Objection checkGather(StepCollective &gather, Candidate &candidate);
+  bool isDeclared(const Candidate &candidate) const;
+  Objection checkIntegers(StepCollective &gather, Candidate &candidate);
   Objection checkState(StepCollective &gather, int64_t &slice);
   llvm::SmallVector<Candidate> getGathers();
   llvm::SmallVector<mlir::Value> getSumsOfScalars() const;
@@ -85,12 +79,11 @@ private:
   Objection checkProof(StepCollective &sum);
   bool isProven(const StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
-  void findLayerWeights(llvm::ArrayRef<const Candidate *> asked,
-                        llvm::DenseMap<int64_t, Slice> &slices);
   StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
                                      Sums sums);
-  void keepDifferences(llvm::SmallVectorImpl<StepCollective *> &chosen);
-  bool mirrorsGather(const StepCollective &sum,
+  void keepDifferences(llvm::ArrayRef<StepCollective *> chosen);
+  void keepPoints(const GradientDifference &difference);
+  bool mirrorsWeight(const StepCollective &sum,
                      const llvm::DenseSet<int64_t> &gatherKeys);
   /// True if a weight must be updated with `sum`: what is known of it holds for
   /// some statistics too.
@@ -101,7 +94,12 @@ private:
     return sum.reason.empty();
   }
 
+  void keepExact();
+
   GradientProver &getProver();
+  const Bits &getBits();
+  bool isBroadcast(const StepCollective &sum);
+  bool isOfNorm(const StepCollective &sum);
   llvm::SmallVector<int64_t, 2> getKeys(const StepCollective &collective);
   static void object(StepCollective &collective, Objection objection) {
     collective.rule = objection.rule;
@@ -112,6 +110,7 @@ private:
   void setPhases();
 
   mlir::ModuleOp module;
+  const Mesh &mesh;
   const Declarations &declared;
   ProvenanceAnalysis provenances;
   llvm::MutableArrayRef<StepCollective> collectives;
@@ -119,6 +118,8 @@ private:
   SplitInputs splitInputs;
   StepFlow flow;
   std::unique_ptr<GradientProver> prover;
+  std::optional<Bits> bits;
+  std::optional<Broadcasts> broadcasts;
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
   /// Sums of what a step collects beside gradients.
   llvm::DenseSet<const StepCollective *> besideGradients;
@@ -126,6 +127,8 @@ private:
   llvm::SmallVector<mlir::Value> operandsWithState;
   /// Sums without a proof, and what each lacks.
   llvm::SmallVector<std::pair<StepCollective *, Objection>> unproven;
+  /// Gathers for gradients at two points that are subtracted from each other.
+  llvm::DenseSet<mlir::Operation *> atPoints;
   /// True if each gradient updates a weight that the step returns.
   bool areAllUpdates = false;
   /// Values by which arguments that `gradients-of` names are updated.

@@ -72,7 +72,7 @@ static bool covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
 RoleFinder::RoleFinder(ModuleOp module, const Mesh &mesh,
                        const Declarations &declared,
                        MutableArrayRef<StepCollective> collectives)
-    : module(module), declared(declared), collectives(collectives),
+    : module(module), mesh(mesh), declared(declared), collectives(collectives),
       gathered(findGatheredInputs()),
       splitInputs(findSplitInputs(module, mesh)),
       flow(
@@ -93,6 +93,7 @@ void RoleFinder::run() {
   StepFlow::ValueSet ancestors = chooseGradients(gathers, sums);
   addUpdatedWeights(gathers, sums, ancestors);
   chooseWeights(gathers, sums, ancestors);
+  keepExact();
   numberWeights(ancestors);
   setPhases();
 }
@@ -184,6 +185,45 @@ GradientProver &RoleFinder::getProver() {
   return *prover;
 }
 
+const Bits &RoleFinder::getBits() {
+  if (!bits)
+    bits.emplace(getProver().getGraph());
+  return *bits;
+}
+
+bool RoleFinder::isBroadcast(const StepCollective &sum) {
+  if (!broadcasts)
+    broadcasts.emplace(getProver().getGraph(), mesh);
+  return broadcasts->isBroadcast(sum);
+}
+
+/// Says which gathers move what is never rounded: R1, integers; R17, what is
+/// read as another kind of number; and R14, the points of a difference of
+/// gradients.
+void RoleFinder::keepExact() {
+  for (StepCollective &gather : collectives) {
+    if (gather.kind != CollectiveKind::AllGather ||
+        (gather.role != Role::Weight && !gather.isState))
+      continue;
+    Objection why;
+    if (getElementTypeOrSelf(gather.op->getOperand(0)).isInteger()) {
+      if (gather.rule == Rule::Layer || gather.rule == Rule::Declared)
+        why = {Rule::Form, "its elements are integers"};
+    } else if (std::string bits = getBits().explain(gather.op->getOperand(0),
+                                                    gather.op->getResult(0));
+               !bits.empty()) {
+      why = {Rule::Bits, "its elements are bits, not numbers: " + bits};
+    } else if (gather.role == Role::Weight && atPoints.contains(gather.op)) {
+      why = {
+          Rule::Difference,
+          "the step subtracts gradients at two points that are close to each "
+          "other, of which this is one; gradients-of names gradients"};
+    }
+    if (why)
+      gather.exact = why.reason + " (" + getRuleName(why.rule).str() + ")";
+  }
+}
+
 /// The keys of getMirrorKeys(), numbered.
 SmallVector<int64_t, 2> RoleFinder::getKeys(const StepCollective &collective) {
   auto [it, isNew] = mirrorKeys.try_emplace(collective.op);
@@ -253,6 +293,15 @@ void RoleFinder::setPhases() {
   }
 }
 
+/// True if `op` is in a branch.
+static bool isConditional(Operation *op) {
+  for (Operation *parent = op->getParentOp(); parent;
+       parent = parent->getParentOp())
+    if (isNamed(parent, guest::kIf) || isNamed(parent, guest::kCase))
+      return true;
+  return false;
+}
+
 SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
                                                      const Mesh &mesh) {
   SmallVector<StepCollective> result;
@@ -271,7 +320,9 @@ SmallVector<StepCollective> zpp::readStepCollectives(ModuleOp module,
     static_cast<CollectiveView &>(collective) = std::move(*view);
     collective.start = start;
     collective.index = index;
-    collective.trips = getTripCount(start ? start : op, provenances);
+    Operation *site = start ? start : op;
+    collective.trips = getTripCount(site, provenances);
+    collective.isConditional = isConditional(site);
     result.push_back(std::move(collective));
     return true;
   };

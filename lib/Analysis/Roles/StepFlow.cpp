@@ -189,9 +189,14 @@ StepFlow::StepFlow(ModuleOp module,
     held[graph->getNumber(input)] = fromWeight[graph->getNumber(input)];
   graph->mark(held, /*forward=*/true,
               [](Kind kind) { return kind != Kind::Computed; });
-  graph->passActivations(std::move(ofDevice), [&](int64_t value) {
-    return held[value] && reached[value] >= 0;
-  });
+  graph->passOn(
+      std::move(ofDevice),
+      [&](int64_t value) { return held[value] && reached[value] >= 0; },
+      // Weights that are gathered for the next iteration, and no state. Weights
+      // that a loop trains follow from data.
+      [&](int64_t value) {
+        return fromWeight[value] && !fromOther[value] && reached[value] < 0;
+      });
 }
 
 std::string StepFlow::StepResult::describe() const {

@@ -124,12 +124,14 @@ void StepFlow::Graph::cutActivations(std::vector<char> data) {
       edge.kind = Kind::Computed;
 }
 
-void StepFlow::Graph::passActivations(
-    std::vector<char> data, llvm::function_ref<bool(int64_t)> isState) {
+void StepFlow::Graph::passOn(std::vector<char> data,
+                             llvm::function_ref<bool(int64_t)> isState,
+                             llvm::function_ref<bool(int64_t)> isWaiting) {
   spreadData(data);
   for (Edge &edge : edges)
-    if (edge.kind == Kind::Carried && data[edge.target] &&
-        !isState(edge.target))
+    if (edge.kind == Kind::Carried &&
+        ((data[edge.target] && !isState(edge.target)) ||
+         isWaiting(edge.source)))
       edge.kind = Kind::Moved;
 }
 

@@ -43,6 +43,44 @@ static bool sumsTensor(const StepCollective &collective) {
           cast<ShapedType>(op->getOperand(0).getType()).getNumElements() != 1);
 }
 
+/// True if elements of what `sum` adds up have been divided by a root, as by
+/// the norm of a weight.
+bool RoleFinder::isOfNorm(const StepCollective &sum) {
+  const ValueGraph &graph = getProver().getGraph();
+  using Node = ValueGraph::Node;
+  // Around a norm is a number that keeps it from zero, or a bound of it.
+  constexpr unsigned kMostOps = 32;
+  auto isOfRoot = [&](Node factor) {
+    SmallVector<Node> pending{factor};
+    for (size_t i = 0; i < pending.size() && i < kMostOps; ++i) {
+      Operation *op = graph.getOp(pending[i]);
+      if (op && llvm::is_contained({"rsqrt", "sqrt", "power"},
+                                   op->getName().stripDialect()))
+        return true;
+      for (const ValueGraph::Edge &edge : graph.getSources(pending[i]))
+        pending.push_back(edge.node);
+    }
+    return false;
+  };
+  llvm::DenseSet<Node> seen;
+  SmallVector<Node> pending;
+  if (std::optional<Node> operand = graph.find(sum.op->getOperand(0)))
+    pending.push_back(*operand);
+  while (!pending.empty()) {
+    Node node = pending.pop_back_val();
+    Operation *op = graph.getOp(node);
+    if (op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)) &&
+        llvm::any_of(graph.getOperands(node), [&](Node factor) {
+          return factor >= 0 && isOfRoot(factor);
+        }))
+      return true;
+    for (const ValueGraph::Edge &edge : graph.getSources(node))
+      if (edge.isMoved && seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+  }
+  return false;
+}
+
 /// The objection of `sum` alone to summing a gradient.
 Objection RoleFinder::checkSum(const StepCollective &sum) {
   Operation *op = sum.op;
@@ -59,14 +97,24 @@ Objection RoleFinder::checkSum(const StepCollective &sum) {
     return {Rule::Form, "its reduction is not a sum"};
   if (!sumsTensor(sum))
     return {Rule::Form, "it sums a scalar"};
+  if (isBroadcast(sum))
+    return {Rule::Form,
+            "it broadcasts what one device has, to which the others "
+            "add zeros: it sums nothing"};
+  if (std::string why = getBits().explain(op->getOperand(0), op->getResult(0));
+      !why.empty())
+    return {Rule::Bits, "it sums bits, not numbers: " + why};
   if (getProver().isNeverNegative(op->getOperand(0)))
     return {Rule::Sign, "it sums a statistic, not a gradient: no element of "
                         "its operand can be negative"};
   if (flow.holdsStepInput(op->getOperand(0)))
     return {Rule::State,
             "it sums state, not a gradient: its operand is made of an input of "
-            "the step element by element; a norm that a weight is divided by "
-            "is better computed before the gather"};
+            "the step element by element" +
+                std::string(isOfNorm(sum)
+                                ? "; a norm that a weight is divided by is "
+                                  "better computed before the gather"
+                                : "")};
   return checkAxes(sum, "it sums");
 }
 
@@ -141,20 +189,24 @@ bool RoleFinder::needsUpdate(const StepCollective &sum) const {
           (proof->second.kind == Kind::Partner && prover->hasNames()));
 }
 
-/// True if the weight whose gradient `sum` may be is gathered. Where the
-/// partner of the sum is not known, any gather of its shape counts.
-bool RoleFinder::mirrorsGather(const StepCollective &sum,
+/// True if the weight whose gradient `sum` may be is gathered, or if it is one
+/// that all devices have, by the names of autodiff. Where the partner of the
+/// sum is not known, any gather of its shape counts.
+bool RoleFinder::mirrorsWeight(const StepCollective &sum,
                                const llvm::DenseSet<int64_t> &gatherKeys) {
+  using Kind = GradientProof::Kind;
   auto proof = proofs.find(&sum);
-  if (proof != proofs.end() && !proof->second.weights.empty() &&
-      llvm::any_of(proof->second.weights, [](Value weight) {
-        Operation *op = weight.getDefiningOp();
-        return op && getGuestCollective(op) == CollectiveKind::AllGather;
-      }))
-    return true;
-  if (proof != proofs.end() && !proof->second.weights.empty() &&
-      proof->second.kind == GradientProof::Kind::Partner)
-    return false;
+  if (proof != proofs.end() && !proof->second.weights.empty()) {
+    bool isNamed = proof->second.kind == Kind::Name;
+    if (llvm::any_of(proof->second.weights, [&](Value weight) {
+          Operation *op = weight.getDefiningOp();
+          return op ? getGuestCollective(op) == CollectiveKind::AllGather
+                    : isNamed;
+        }))
+      return true;
+    if (proof->second.kind == Kind::Partner)
+      return false;
+  }
   return llvm::any_of(getKeys(sum),
                       [&](int64_t key) { return gatherKeys.contains(key); });
 }
@@ -178,22 +230,22 @@ bool RoleFinder::isBesideGradients(const StepCollective &sum, Sums sums,
 
 /// R14: what two sums differ by, or a sum and an earlier one, has the errors of
 /// both, however little is left of them. Both stay exact.
-void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
-  SmallVector<Operation *> all;
-  llvm::DenseMap<Operation *, StepCollective *> byOp;
+void RoleFinder::keepDifferences(ArrayRef<StepCollective *> chosen) {
+  SmallVector<StepCollective *> all;
   for (StepCollective &collective : collectives)
-    if (sumsTensor(collective) && !isRewritten(collective)) {
-      all.push_back(collective.op);
-      byOp[collective.op] = &collective;
-    }
-  if (chosen.empty())
-    return;
+    if (sumsTensor(collective) && !isRewritten(collective))
+      all.push_back(&collective);
+  SmallVector<Operation *> ops =
+      llvm::map_to_vector(all, [](StepCollective *sum) { return sum->op; });
   llvm::SmallDenseSet<StepCollective *> asked(chosen.begin(), chosen.end());
-  for (const GradientDifference &difference : getProver().getDifferences(all))
-    for (size_t index : difference.sums)
-      if (StepCollective *sum = byOp[all[index]]; asked.contains(sum) &&
-                                                  sum->rule != Rule::Declared &&
-                                                  sum->reason.empty())
+  for (const GradientDifference &difference : getProver().getDifferences(ops)) {
+    bool isKept = difference.sums.empty();
+    for (size_t index : difference.sums) {
+      StepCollective *sum = all[index];
+      if (!asked.contains(sum) || sum->rule == Rule::Declared)
+        continue;
+      isKept = true;
+      if (sum->reason.empty())
         object(
             *sum,
             {Rule::Difference,
@@ -203,6 +255,34 @@ void RoleFinder::keepDifferences(SmallVectorImpl<StepCollective *> &chosen) {
                   : "it is subtracted from another sum, or that from it") +
                  std::string(": what is left has the errors of both; "
                              "gradients-of names gradients")});
+    }
+    if (isKept)
+      keepPoints(difference);
+  }
+}
+
+/// R14, too: gradients at two points that are close to each other differ by
+/// less than what rounding makes of either point. So what is gathered for one
+/// of the two alone stays exact, and its counterpart.
+void RoleFinder::keepPoints(const GradientDifference &difference) {
+  using Point = llvm::DenseMap<int64_t, SmallVector<Operation *>>;
+  std::array<Point, 2> points;
+  for (auto [point, gathers] : llvm::zip_equal(points, difference.points))
+    for (Value gather : gathers) {
+      Operation *op = gather.getDefiningOp();
+      point[provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true)]
+          .push_back(op);
+    }
+  for (int side : {0, 1}) {
+    llvm::DenseSet<Type> counterparts;
+    for (const auto &[slice, gathers] : points[1 - side])
+      if (!points[side].contains(slice))
+        counterparts.insert(gathers.front()->getResult(0).getType());
+    for (const auto &[slice, gathers] : points[side])
+      if (!points[1 - side].contains(slice) &&
+          counterparts.contains(gathers.front()->getResult(0).getType()))
+        atPoints.insert_range(gathers);
+  }
 }
 
 /// The argument of the step of which `proof` has found a gradient; null if that
@@ -231,7 +311,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     gatherKeys.insert_range(getKeys(*candidate.gather));
   llvm::SmallDenseSet<StepCollective *> mirrors;
   for (StepCollective *sum : sums)
-    if (mirrorsGather(*sum, gatherKeys))
+    if (mirrorsWeight(*sum, gatherKeys))
       mirrors.insert(sum);
 
   StepFlow::ValueSet ofAll = flow.getAncestors(getOperands(sums));

@@ -250,7 +250,7 @@ AllReducePlanner::decide(AllReduceOp allReduce,
   bool isRestorable = allReduce.getKind() == ReduceKind::Sum;
   if (!joined && isRestorable && !splitExact &&
       (reduced || hasFormat(formats)) && getFloor(allReduce) == Floor::None)
-    return LeftAlone(kFloorReason.str());
+    return LeftAlone(getFloorReason(getOrigins(allReduce)));
   if (!model)
     return joined ? AllReducePlan(std::move(*joined)) : std::move(alone);
   double plain = getPlainUsec(

@@ -117,7 +117,7 @@ private:
   Decision<Plan> getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
                          const std::optional<LinkModel> &model) const {
     if (!splitExact && hasFormat(formats) && getFloor(scatter) == Floor::None)
-      return LeftAlone(kFloorReason.str());
+      return LeftAlone(getFloorReason(getOrigins(scatter)));
     Plan plan = chooseHops(scatter, formats);
     if (!model || plan.isSmall)
       return plan;

@@ -68,6 +68,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
   report.mesh = mesh;
   size_t numAxes = mesh.getAxes().size();
   report.before = report.after = report.unit = Bytes(numAxes, 0);
+  report.branchesBefore = report.branchesAfter = report.unit;
 
   if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
     for (auto entry : state.getAsRange<DictionaryAttr>())
@@ -162,10 +163,14 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
                          entry.after != entry.origin.before;
     if (entry.isRewritten)
       entry.reason.clear();
-    else if (entry.reason.empty() && entry.origin.floor == Floor::None)
-      entry.reason = kFloorReason;
-    add(report.before, entry.origin.before);
-    add(report.after, entry.after);
+    else if (entry.origin.floor == Floor::None &&
+             (entry.reason.empty() || entry.origin.exact))
+      entry.reason = getFloorReason(entry.origin) +
+                     (entry.reason.empty() ? "" : "; " + entry.reason);
+    bool isInBranch = entry.origin.isConditional;
+    add(isInBranch ? report.branchesBefore : report.before,
+        entry.origin.before);
+    add(isInBranch ? report.branchesAfter : report.after, entry.after);
     report.entries.push_back(std::move(entry));
   }
   for (const Entry &entry : report.entries) {

@@ -88,6 +88,7 @@ static void writeCollective(llvm::json::OStream &json, const Mesh &mesh,
   const Origin &origin = entry.origin;
   writeBytes(json, "after", mesh, entry.after);
   writeBytes(json, "before", mesh, origin.before);
+  json.attribute("conditional", origin.isConditional);
   json.attribute("floor", getFloorName(origin.floor));
   json.attributeArray("gets", [&] {
     for (StringRef word : entry.gets)
@@ -131,6 +132,8 @@ static llvm::json::Object getTotalJSON(const Report &report) {
       {"after", toJSON(report.mesh, report.after)},
       {"before_in_M", getUnits(report, report.before)},
       {"after_in_M", getUnits(report, report.after)},
+      {"branches_before", toJSON(report.mesh, report.branchesBefore)},
+      {"branches_after", toJSON(report.mesh, report.branchesAfter)},
       {"model_bytes", report.modelBytes},
       {"secondary_bytes", report.secondaryBytes},
       {"accumulated_bytes", report.accumulatedBytes},

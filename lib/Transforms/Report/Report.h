@@ -34,6 +34,9 @@ struct Report {
   Mesh mesh;
   std::vector<Entry> entries;
   Bytes before, after;
+  /// The same of collectives in branches, which not each step runs; the others
+  /// have none of these.
+  Bytes branchesBefore, branchesAfter;
   /// The bytes of one plain gather of all weights: 1 M on each tier.
   Bytes unit;
   int64_t modelBytes = 0;

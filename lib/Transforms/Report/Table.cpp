@@ -100,7 +100,8 @@ static void addNumbers(Row &row, const Bytes &before, const Bytes &after) {
 }
 
 /// The header, a row for each kind of collective, the total, its multiples of
-/// the weights and, of several micro-batches, those of one.
+/// the weights and, of several micro-batches, those of one; beside the total,
+/// what branches send.
 static std::vector<Row> makeRows(const Report &report) {
   Row header{"collective", "role", "phase", "group"};
   for (const MeshAxis &axis : report.mesh.getAxes()) {
@@ -113,8 +114,8 @@ static std::vector<Row> makeRows(const Report &report) {
   // bytes.
   auto getKey = [](const Entry &entry) {
     return std::tie(entry.origin.kind, entry.origin.role, entry.origin.phase,
-                    entry.origin.group, entry.origin.before, entry.after,
-                    entry.location);
+                    entry.origin.group, entry.origin.isConditional,
+                    entry.origin.before, entry.after, entry.location);
   };
   std::map<decltype(getKey(report.entries.front())), int64_t> counts;
   for (const Entry &entry : report.entries)
@@ -126,6 +127,8 @@ static std::vector<Row> makeRows(const Report &report) {
     std::string kind = getKindName(entry.origin.kind).str();
     if (count > 1)
       kind = std::to_string(count) + " x " + kind;
+    if (entry.origin.isConditional)
+      kind += " in a branch";
     Bytes before(entry.after.size()), after(entry.after.size());
     add(before, entry.origin.before, count);
     add(after, entry.after, count);
@@ -147,13 +150,19 @@ static std::vector<Row> makeRows(const Report &report) {
     }
     units.push_back("");
   };
-  if (report.microBatches == 1) {
-    addUnits("in units of M", 1);
-    return rows;
+  bool isOneBatch = report.microBatches == 1;
+  addUnits(isOneBatch ? "in units of M" : "in units of M, per update", 1);
+  if (!isOneBatch)
+    addUnits("per micro-batch, 1 of " + std::to_string(report.microBatches),
+             report.microBatches);
+  if (llvm::any_of(report.entries, [](const Entry &entry) {
+        return entry.origin.isConditional;
+      })) {
+    Row &branches =
+        rows.emplace_back(Row{"in branches, if they run", "", "", ""});
+    addNumbers(branches, report.branchesBefore, report.branchesAfter);
+    branches.push_back("");
   }
-  addUnits("in units of M, per update", 1);
-  addUnits("per micro-batch, 1 of " + std::to_string(report.microBatches),
-           report.microBatches);
   return rows;
 }
 

@@ -131,9 +131,8 @@ private:
     if (Provenance held = provenances.get(plan.weight.held); held.isStepInput)
       plan.input = held.root;
     for (const CollectiveView &gather : plan.weight.gathers)
-      plan.quant = widen(plan.quant, gather.op);
-    if (!plan.quant)
-      return LeftAlone(kFloorReason.str());
+      if (plan.quant = widen(plan.quant, gather.op); !plan.quant)
+        return LeftAlone(getFloorReason(getOrigins(gather.op)));
     MLIRContext *context = &getContext();
     auto meshAttr = MeshAttr::get(context, mesh);
     SmallVector<FactorAttr> partitioned, whole;

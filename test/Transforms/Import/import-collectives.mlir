@@ -193,13 +193,13 @@ func.func @provenance(%w: tensor<8x8xf32>, %v: tensor<2xbf16>, %u: tensor<3xbf16
 // CHECK-LABEL: func @others
 // CHECK-NOT: = zero.
 func.func @others(%w: tensor<4x8xf32>, %i: tensor<4xi32>, %d: tensor<?xf32>, %x: tensor<4x8xf64>) {
-  // expected-remark@+1 {{stablehlo.all_gather is left alone: it does not gather one f32, bf16 or f16 tensor of static shape}}
+  // expected-remark@+1 {{stablehlo.all_gather is left alone: it gathers data, not a weight: step input 1 has elements of type i32}}
   %0 = "stablehlo.all_gather"(%i) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4xi32>) -> tensor<32xi32>
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
   %1 = "stablehlo.all_gather"(%d) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<?xf32>) -> tensor<?xf32>
   // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
   %2 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x8xf64>) -> tensor<32x8xf64>
-  // expected-remark@+1 {{it does not gather one f32, bf16 or f16 tensor of static shape}}
+  // expected-remark@+1 {{it gathers data, not a weight: step input 1 has elements of type i32}}
   %3:2 = "stablehlo.all_gather"(%i, %i) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4xi32>, tensor<4xi32>) -> (tensor<32xi32>, tensor<32xi32>)
   // expected-remark@+1 {{stablehlo.all_reduce is left alone: it sums state, not a gradient}}
   %4 = "stablehlo.all_reduce"(%w) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> ({

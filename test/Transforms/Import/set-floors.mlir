@@ -27,6 +27,7 @@
 // ONCE: "before": {
 // ONCE: "node": 256
 // ONCE-NEXT: },
+// ONCE-NEXT: "conditional": false,
 // ONCE-NEXT: "floor": "none",
 // ONCE-NEXT: "gets": [
 // ONCE-NEXT: "accumulate"

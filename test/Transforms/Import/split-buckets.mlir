@@ -83,8 +83,8 @@ func.func @fp8(%w: tensor<32x64xf32>, %v: tensor<8x64xf32>, %x: tensor<4x256xbf1
 // A bucket that stays one says why each of its tensors stays.
 
 // CHECK-LABEL: func @several_reasons
-func.func @several_reasons(%n: tensor<1xi32>, %w: tensor<2x8xf32>) -> (tensor<8xi32>, tensor<16x8xf32>) {
+func.func @several_reasons(%n: tensor<1xf64>, %w: tensor<2x8xf32>) -> (tensor<8xf64>, tensor<16x8xf32>) {
   // CHECK: "stablehlo.all_gather"(%arg0, %arg1) {{.*}}role = "other"{{.*}} zpp.reason = "it does not gather one f32, bf16 or f16 tensor of static shape (R1); it gathers state, which is not rounded: result 1
-  %0:2 = "stablehlo.all_gather"(%n, %w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1xi32>, tensor<2x8xf32>) -> (tensor<8xi32>, tensor<16x8xf32>)
-  return %0#0, %0#1 : tensor<8xi32>, tensor<16x8xf32>
+  %0:2 = "stablehlo.all_gather"(%n, %w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1xf64>, tensor<2x8xf32>) -> (tensor<8xf64>, tensor<16x8xf32>)
+  return %0#0, %0#1 : tensor<8xf64>, tensor<16x8xf32>
 }

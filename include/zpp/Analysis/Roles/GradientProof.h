@@ -26,11 +26,14 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/SmallVector.h"
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace zpp {
+
+class ValueGraph;
 
 /// Findings about one sum.
 struct GradientProof {
@@ -69,6 +72,9 @@ struct GradientDifference {
   llvm::SmallVector<size_t> sums;
   /// True if one of the two is an input.
   bool isToState;
+  /// Results of the gathers that each of the two depends on, where both are of
+  /// this step.
+  std::array<llvm::SmallVector<mlir::Value>, 2> points;
 };
 
 /// A gathered value, and the dim along which devices have parts of it.
@@ -87,6 +93,9 @@ public:
                  llvm::function_ref<bool(mlir::BlockArgument)> isData,
                  llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
   ~GradientProver();
+
+  /// The graph of the step that proofs are found in.
+  const ValueGraph &getGraph() const;
 
   /// True if any op of the module has a name that autodiff gave it.
   bool hasNames() const;

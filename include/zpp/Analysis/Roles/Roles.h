@@ -52,6 +52,11 @@ struct StepCollective : CollectiveView {
   /// True for a gather of state: a result of the step is made of what it
   /// gathers, element by element.
   bool isState = false;
+  /// True if the step decides, by a condition, whether it runs.
+  bool isConditional = false;
+  /// For a gather: why its elements are never rounded, with the rule; empty
+  /// where they may be.
+  std::string exact;
 };
 
 /// Arguments of the step that its user names: "all", or argument numbers and
@@ -99,7 +104,7 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
-/// docs/rules.md has the rules, R1 to R16; `StepCollective::rule` names the one
+/// docs/rules.md has the rules, R1 to R17; `StepCollective::rule` names the one
 /// that decided. In short:
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point

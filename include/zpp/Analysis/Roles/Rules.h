@@ -31,14 +31,15 @@ enum class Rule {
   Activations,
   Difference,
   Declared,
-  Layer
+  Layer,
+  Bits
 };
 
-/// "R1" to "R16"; empty for None.
+/// "R1" to "R17"; empty for None.
 inline llvm::StringRef getRuleName(Rule rule) {
   constexpr llvm::StringLiteral names[] = {
-      "",   "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7", "R8",
-      "R9", "R10", "R11", "R12", "R13", "R14", "R15", "R16"};
+      "",   "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8",
+      "R9", "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17"};
   return names[static_cast<unsigned>(rule)];
 }
 

@@ -20,7 +20,8 @@
 //             reductions, lookups, broadcasts
 //   Carried   like Moved, from one iteration of a loop to the next. What is no
 //             state and differs between devices, such as activations and their
-//             cotangents, is Moved instead
+//             cotangents, is Moved instead, and so are weights that wait for
+//             the next iteration
 //
 //===----------------------------------------------------------------------===//
 

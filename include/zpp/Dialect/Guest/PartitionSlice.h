@@ -44,10 +44,11 @@ public:
   std::optional<PartitionSlice> getSlice(mlir::Operation *op,
                                          std::string &error);
 
-private:
   using Table = std::optional<std::vector<int64_t>>;
   /// The values of a scalar, or of a tensor of one element, on all devices.
   const Table &evaluate(mlir::Value value);
+
+private:
   Table compute(mlir::Value value);
 
   int64_t numPartitions;

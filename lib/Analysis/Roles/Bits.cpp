@@ -1,0 +1,145 @@
+//===- Bits.cpp - Values that are read as something else ------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Bits.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace zpp;
+
+using Node = ValueGraph::Node;
+using Edge = ValueGraph::Edge;
+
+/// True if `op` views elements as another kind of number, bit by bit.
+static bool isBitcast(Operation *op) {
+  static const llvm::StringSet<> names = {"bitcast", "bitcast_convert"};
+  return op && op->getNumOperands() == 1 && op->getNumResults() == 1 &&
+         names.contains(op->getName().stripDialect()) &&
+         getElementTypeOrSelf(op->getOperand(0)) !=
+             getElementTypeOrSelf(op->getResult(0));
+}
+
+/// True if `op` takes floating-point numbers for whole ones, such as codes.
+static bool readsIntegers(Operation *op) {
+  return op && isNamed(op, guest::kConvert) &&
+         isa<FloatType>(getElementTypeOrSelf(op->getOperand(0))) &&
+         getElementTypeOrSelf(op->getResult(0)).isInteger();
+}
+
+/// True for a mask of numbers, 1 where a condition holds.
+static bool isMask(const ValueGraph &graph, Node node) {
+  while (node >= 0 && graph.getOp(node)) {
+    Operation *op = graph.getOp(node);
+    if (isNamed(op, guest::kConvert) &&
+        getElementTypeOrSelf(op->getOperand(0)).isInteger(1))
+      return true;
+    if (!isNamed(op, guest::kBroadcastInDim) && !movesData(op))
+      return false;
+    node = graph.getOperand(node, 0);
+  }
+  return false;
+}
+
+/// True for elementwise ops that change no element, but for what rounding and
+/// masks do to codes.
+static bool keepsElements(const ValueGraph &graph, Node target,
+                          const Edge &edge) {
+  static const llvm::StringSet<> names = {
+      "ceil", "copy", "floor", "round_nearest_afz", "round_nearest_even"};
+  Operation *op = graph.getOp(target);
+  if (isNamed(op, guest::kMultiply))
+    return isMask(graph, graph.getOperand(target, 1 - edge.operand));
+  return isNamed(op, guest::kSelect) || movesData(op) ||
+         names.contains(op->getName().stripDialect());
+}
+
+/// True if the elements of `target` are those of the source of `edge`: moved,
+/// chosen, or sent to other devices. Sums over devices move what the others
+/// have set to zero.
+static bool movesBits(const ValueGraph &graph, Node target, const Edge &edge) {
+  Operation *op = graph.getOp(target);
+  if (!op || edge.operand < 0)
+    return true;
+  if (isBitcast(op) || readsIntegers(op))
+    return false;
+  if (isElementwise(op))
+    return keepsElements(graph, target, edge);
+  if (edge.isMoved || isNamed(op, guest::kBroadcastInDim) ||
+      isNamed(op, guest::kSort))
+    return true;
+  StringRef name = op->getName().stripDialect();
+  bool isLookup = name == "gather" || name == "dynamic_gather" ||
+                  name == "torch_index_select";
+  return (isLookup && edge.operand == 0) ||
+         (isNamed(op, guest::kScatter) && edge.operand != 1);
+}
+
+/// True for values that might be rounded.
+static bool isFloat(const ValueGraph &graph, Node node) {
+  return isa<FloatType>(getElementTypeOrSelf(graph.getValue(node)));
+}
+
+/// Finds the type as which each node is read, or null.
+static std::vector<Type> findReads(const ValueGraph &graph) {
+  std::vector<Type> found(graph.size());
+  for (bool isChanged = true; isChanged;) {
+    isChanged = false;
+    for (Node node = graph.size(); node-- > 0;)
+      for (const Edge &edge : graph.getSources(node)) {
+        Operation *op = graph.getOp(node);
+        if (found[edge.node] || !isFloat(graph, edge.node))
+          continue;
+        if (isBitcast(op) || readsIntegers(op))
+          found[edge.node] = getElementTypeOrSelf(graph.getValue(node));
+        else if (found[node] && movesBits(graph, node, edge))
+          found[edge.node] = found[node];
+        isChanged |= found[edge.node] != nullptr;
+      }
+  }
+  return found;
+}
+
+/// Finds the type that each node is made of, or null.
+static std::vector<Type> findSources(const ValueGraph &graph) {
+  std::vector<Type> found(graph.size());
+  graph.settle([&](Node node) {
+    if (found[node] || !isFloat(graph, node))
+      return false;
+    for (const Edge &edge : graph.getSources(node))
+      if (isBitcast(graph.getOp(node)))
+        found[node] = getElementTypeOrSelf(graph.getValue(edge.node));
+      else if (found[edge.node] && movesBits(graph, node, edge))
+        found[node] = found[edge.node];
+    return found[node] != nullptr;
+  });
+  return found;
+}
+
+Bits::Bits(const ValueGraph &graph) {
+  auto collect = [&](const std::vector<Type> &found,
+                     llvm::DenseMap<Value, Type> &types) {
+    for (auto [node, type] : llvm::enumerate(found))
+      if (type)
+        types.try_emplace(graph.getValue(node), type);
+  };
+  collect(findReads(graph), readAs);
+  collect(findSources(graph), madeOf);
+}
+
+std::string Bits::explain(Value operand, Value result) const {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (Type type = readAs.lookup(result))
+    os << "the step reads them as " << type;
+  else if (Type type = madeOf.lookup(operand))
+    os << "the step has made them of " << type;
+  return text;
+}

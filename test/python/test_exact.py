@@ -1,0 +1,362 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Bits, codes, integers and points of differences, which are never rounded; weights
+that wait in a loop, an owner's broadcasts, and collectives in branches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import training
+import zpp
+from jax.sharding import PartitionSpec as P
+from training import AXES, FAST, NODES, OFF
+
+pytestmark = [pytest.mark.compiler, pytest.mark.filterwarnings("ignore")]
+
+WIDTH, ROWS = 32, 16
+WEIGHT, WHOLE = P(AXES), P()
+OPTIONS = {"mesh": NODES, "target": "portable", "compiler_options": FAST}
+ROUNDED = {"weights": "i8", "gradients": "none", "secondary": "none"}
+#: Options that may not change a step whose only weights are exact.
+WAYS = {"off": OFF, "weights": ROUNDED, "hpZ": ROUNDED | {"secondary": "gpu"},
+        "differences": ROUNDED | {"weights": "i4:delta", "secondary": "gpu"},
+        "frozen": ROUNDED | {"secondary": "gpu", "frozen": "keep"},
+        "all": training.ALL_ON}
+
+
+def gather(shard):
+    return jax.lax.all_gather(shard, AXES, axis=0, tiled=True)
+
+
+def shard(step, ins, outs):
+    return jax.shard_map(step, mesh=training.MESH, in_specs=ins, out_specs=outs,
+                         check_vma=False)
+
+
+def put(values, spec=WEIGHT):
+    return jax.device_put(values, jax.sharding.NamedSharding(training.MESH, spec))
+
+
+def rows():
+    return put(training.array((ROWS * 8, WIDTH)))
+
+
+def collectives_of(step, inputs, **options):
+    return zpp.rewrite(zpp.export(jax.jit(step), *inputs),
+                       **{"mesh": NODES, "target": "portable"} | training.ALL_ON
+                       | options).report["collectives"]
+
+
+def assert_same(step, inputs, ways=WAYS, calls=2):
+    """The step is the same to the last bit, in all of `ways`."""
+    wanted = jax.jit(step, compiler_options=FAST)(*inputs)
+    for name in ways:
+        fast = zpp.jit(step, **OPTIONS | WAYS[name])
+        for _ in range(calls):
+            found = fast(*inputs)
+        assert training.same_bits(found, wanted), name
+
+
+# Bits -------------------------------------------------------------------------------
+
+CODES = np.random.default_rng(0).integers(-127, 127, (WIDTH, WIDTH), np.int8)
+
+
+def as_bits(codes):
+    """Bytes, two of which are stored as one bf16."""
+    return jax.lax.bitcast_convert_type(
+        jnp.asarray(codes).reshape(*codes.shape[:-1], -1, 2), jnp.bfloat16)
+
+
+def as_bytes(bits):
+    return jax.lax.bitcast_convert_type(bits, jnp.int8).reshape(WIDTH, WIDTH)
+
+
+def through_a_loop(base):
+    def body(whole, shard):
+        return jax.lax.dynamic_update_slice_in_dim(
+            whole, gather(shard)[None], 0, 0), None
+    return as_bytes(jax.lax.scan(body, jnp.zeros((1, WIDTH, WIDTH // 2), base.dtype),
+                                 base[None])[0][0])
+
+
+def through_an_owner(base):
+    rows = WIDTH // 8
+    me = jax.lax.axis_index(AXES)
+    placed = jax.lax.dynamic_update_slice_in_dim(
+        jnp.zeros((WIDTH, WIDTH // 2), base.dtype), base, me * rows, 0)
+    return as_bytes(jax.lax.psum(placed, AXES))
+
+
+def through_hops(base):
+    inner = jax.lax.all_gather(base, "gpu", axis=0, tiled=True)
+    inner, _ = jax.lax.optimization_barrier((inner, base))
+    return as_bytes(jax.lax.all_gather(inner, "node", axis=0, tiled=True))
+
+
+FORMS = {
+    "plain": lambda base: as_bytes(gather(base)),
+    "in f32": lambda base: as_bytes(gather(base.astype(jnp.float32)).astype(
+        jnp.bfloat16)),
+    "joined": lambda base: as_bytes(gather(
+        jnp.concatenate([base, jnp.zeros_like(base)], 1))[:, :WIDTH // 2]),
+    "transposed": lambda base: as_bytes(jax.lax.all_gather(
+        base.T, AXES, axis=1, tiled=True).T),
+    "chosen": lambda base: as_bytes(jnp.where(
+        jnp.arange(WIDTH)[:, None] < 99, gather(base), 0)),
+    "loop": through_a_loop, "owner": through_an_owner, "hops": through_hops,
+    "called": lambda base: jax.jit(as_bytes)(jax.jit(gather)(base)),
+}
+
+
+def quantized_step(read, base_of=as_bits):
+    """The step of a bias behind a base, both as they come and a base of bits."""
+    def step(bias, base, x):
+        @jax.checkpoint
+        def layer(x):
+            return jnp.tanh(x @ (read(base).astype(jnp.float32) / 127 / 8))
+
+        def loss(bias):
+            return jnp.mean((layer(layer(x) + bias) - x) ** 2)
+
+        value, gradient = jax.value_and_grad(loss)(bias)
+        return (bias - 0.1 * jax.lax.pmean(gradient, AXES), base), jax.lax.pmean(
+            value, AXES)
+
+    return shard(step, (WHOLE, WEIGHT, WEIGHT), ((WHOLE, WEIGHT), WHOLE)), (
+        put(jnp.zeros(WIDTH), WHOLE), put(base_of(CODES)), rows())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bits_are_not_rounded(form):
+    ways = WAYS if form == "plain" else ("weights", "frozen")
+    assert_same(*quantized_step(FORMS[form]), ways=ways)
+
+
+def test_bits_of_the_step_are_not_rounded():
+    """Integers that are viewed as floats for the gather alone."""
+    assert_same(*quantized_step(
+        lambda base: as_bytes(gather(as_bits(base))), base_of=lambda codes: codes),
+        ways=("weights", "frozen"))
+
+
+def test_codes_are_not_rounded():
+    """Whole numbers up to 510, which are read as integers."""
+    assert_same(*quantized_step(
+        lambda base: gather(base).astype(jnp.int32) - 255,
+        base_of=lambda codes: 2 * (codes.astype(np.float32) + 128) + 1),
+        ways=("weights", "frozen"))
+
+
+def test_bits_get_a_secondary_partition():
+    step, inputs = quantized_step(FORMS["plain"])
+    gathers = [each for each in collectives_of(step, inputs)
+               if each["kind"] == "all_gather"]
+    assert {each["floor"] for each in gathers} == {"none"}
+    assert any("secondary" in each["gets"] for each in gathers)
+    step, inputs = quantized_step(FORMS["plain"])
+    kept = collectives_of(step, inputs, frozen="keep")
+    assert all(each["after"]["node"] == 0 for each in kept
+               if each["kind"] == "all_gather")
+
+
+def test_why_bits_are_left_alone():
+    step, inputs = quantized_step(FORMS["plain"])
+    reasons = {each["reason"] for each in collectives_of(
+        step, inputs, secondary="none") if each["kind"] == "all_gather"}
+    assert reasons == {"its elements are bits, not numbers: the step reads them as i8 "
+                       "(R17)"}
+
+
+# Integers ---------------------------------------------------------------------------
+
+
+def nibbles(packed):
+    return jnp.stack([packed & 15, packed >> 4], -1).reshape(WIDTH, WIDTH) - 8.0
+
+
+@pytest.mark.parametrize("base_of, read", [
+    (lambda codes: codes, gather),
+    (lambda codes: (codes[:, ::2] & 127).astype(np.uint8),
+     lambda base: nibbles(gather(base))),
+    (lambda codes: np.ascontiguousarray(codes).view(np.uint32),
+     lambda base: as_bytes(gather(base)))], ids=["i8", "u4", "u32"])
+def test_a_base_of_integers_is_kept(base_of, read):
+    step, inputs = quantized_step(read, base_of)
+    gathers = [each for each in collectives_of(step, inputs, frozen="keep")
+               if each["kind"] == "all_gather"]
+    assert {(each["rule"], each["after"]["node"]) for each in gathers} == {("R16", 0)}
+    assert_same(step, inputs, ways=("weights", "hpZ", "frozen"))
+
+
+# Points of a difference -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_points_of_a_difference_are_not_rounded(is_random):
+    """The Hessian's diagonal by differences, as AdaHessian has it."""
+    def step(weights, curvatures, x, seed):
+        def slopes(weights):
+            def loss(weights):
+                first, second = map(gather, weights)
+                return jnp.mean((jnp.tanh(x @ first) @ second - jnp.sin(3 * x)) ** 2)
+            return jax.tree.map(lambda each: each / 8, jax.grad(loss)(weights))
+
+        key = jax.random.fold_in(jax.random.key(seed[0]), jax.lax.axis_index(AXES))
+        signs = [jax.random.rademacher(key, w.shape, jnp.float32) if is_random else
+                 jnp.where(jnp.sin(1e4 * w) > 0, 1.0, -1.0) for w in weights]
+        here = slopes(weights)
+        there = slopes([w + 1e-3 * s for w, s in zip(weights, signs, strict=True)])
+        curvatures = [0.9 * c + 0.1 * s * (b - a) / 1e-3 for c, s, a, b in zip(
+            curvatures, signs, here, there, strict=True)]
+        return [w - 0.1 * a / (jnp.abs(c) + 0.1) for w, a, c in zip(
+            weights, here, curvatures, strict=True)], curvatures
+
+    weights = [put(training.array((WIDTH, WIDTH)))] * 2
+    assert_same(shard(step, (WEIGHT, WEIGHT, WEIGHT, WHOLE), (WEIGHT, WEIGHT)),
+                (weights, [put(jnp.zeros((WIDTH, WIDTH)))] * 2, rows(),
+                 jnp.zeros(1, np.uint32)), ways=("weights", "all"), calls=1)
+
+
+def test_weights_of_two_tasks_are_rounded():
+    """Of two gradients at one point one is made orthogonal to the other."""
+    def step(weight, x):
+        def slope(target):
+            return jax.grad(lambda weight: jnp.mean(
+                (jnp.tanh(x @ gather(weight)) - target) ** 2))(weight) / 8
+
+        first, second = slope(jnp.sin(x)), slope(jnp.cos(x))
+        part = jax.lax.psum(jnp.vdot(first, second), AXES)
+        return weight - 0.1 * (first - part * second)
+
+    found = collectives_of(shard(step, (WEIGHT, WEIGHT), WEIGHT),
+                           (put(training.array((WIDTH, WIDTH))), rows()))
+    assert {(each["rewritten"], each["floor"]) for each in found
+            if each["kind"] == "all_gather"} == {(True, "")}
+
+
+# Weights that wait ------------------------------------------------------------------
+
+LAYERS = 4
+
+
+def ahead(weights, x, *, count=1, body=lambda step: step, order=lambda n, h: (n, h)):
+    """A scan that gathers the weights of `count` layers ahead."""
+    @body
+    def step(carry, following):
+        hidden, first, *rest = carry
+        following, hidden = order(following, hidden)
+        return (jnp.tanh(hidden @ first), *rest, gather(following)), None
+
+    first = [gather(weights[layer]) for layer in range(count)]
+    (hidden, *_), _ = jax.lax.scan(step, (x, *first), jnp.roll(weights, -count, 0))
+    return hidden
+
+
+def last_behind(weights, x):
+    def step(carry, following):
+        hidden, whole = carry
+        return (jnp.tanh(hidden @ whole), gather(following)), None
+
+    (hidden, whole), _ = jax.lax.scan(step, (x, gather(weights[0])), weights[1:])
+    return jnp.tanh(hidden @ whole)
+
+
+SCANS = {"one": ahead, "last behind": last_behind,
+         "two": lambda weights, x: ahead(weights, x, count=2),
+         "checkpoint": lambda weights, x: ahead(weights, x, body=jax.checkpoint),
+         "barrier": lambda weights, x: ahead(
+             weights, x, order=lambda *each: jax.lax.optimization_barrier(each))}
+
+
+@pytest.mark.parametrize("form", SCANS)
+def test_a_scan_may_prefetch_its_weights(form):
+    def step(weights, x):
+        value, gradient = jax.value_and_grad(lambda weights: jnp.mean(
+            (SCANS[form](weights, x) - jnp.sin(3 * x)) ** 2))(weights)
+        return weights - 0.1 * gradient / 8, jax.lax.pmean(value, AXES)
+
+    stack = P(None, AXES)
+    sharded = shard(step, (stack, WEIGHT), (stack, WHOLE))
+    inputs = put(training.array((LAYERS, WIDTH, WIDTH)), stack), rows()
+    found = collectives_of(sharded, inputs, tuning={"block": 32})
+    assert all(each["rewritten"] for each in found if each["weight_bytes"])
+    # Int8 has a quarter of f32.
+    for each in found:
+        if each["role"] == "weight":
+            assert each["after"]["node"] <= 0.32 * each["before"]["node"] or (
+                "secondary" in each["gets"])
+    loss = jax.jit(sharded, compiler_options=FAST)(*inputs)[1]
+    fast = zpp.jit(sharded, **OPTIONS | training.ALL_ON)(*inputs)[1]
+    assert np.isclose(loss, fast, rtol=0.02)
+
+
+# Broadcasts -------------------------------------------------------------------------
+
+
+def by_choice(me, owner, value):
+    return jnp.where(me == owner, value(), 0)
+
+
+def by_branch(me, owner, value):
+    return jax.lax.cond(me == owner, value, lambda: jnp.zeros((WIDTH, WIDTH)))
+
+
+def by_factor(me, owner, value):
+    return value() * (me == owner)
+
+
+@pytest.mark.parametrize("of", [by_choice, by_branch, by_factor])
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_an_owner_sends_what_it_makes_of_gradients(of, is_replicated):
+    def whole(weight):
+        return weight if is_replicated else gather(weight)
+
+    def step(weights, x):
+        gradients = jax.grad(lambda weights: jnp.mean((jnp.tanh(
+            x @ whole(weights[0])) @ whole(weights[1]) - jnp.sin(x)) ** 2))(weights)
+        me = jax.lax.axis_index(AXES)
+        changed = []
+        for owner, (weight, gradient) in enumerate(zip(weights, gradients,
+                                                       strict=True)):
+            gradient = (jax.lax.pmean(gradient, AXES) if is_replicated
+                        else gather(gradient / 8))
+            update = jax.lax.psum(of(
+                me, owner, lambda g=gradient: g @ (g.T @ g) / jnp.sum(g**2)), AXES)
+            if not is_replicated:
+                update = jax.lax.dynamic_slice_in_dim(
+                    update, me * len(weight), len(weight))
+            changed.append(weight - update)
+        return changed
+
+    spec = WHOLE if is_replicated else WEIGHT
+    found = collectives_of(
+        shard(step, (spec, WEIGHT), spec),
+        ([put(training.array((WIDTH, WIDTH)), spec)] * 2, rows()))
+    # As many gradients as owners' sums, of which none is rounded.
+    sums = [(each["rule"], each["rewritten"]) for each in found
+            if "reduce" in each["kind"]]
+    assert sorted(sums) == [("R1", False)] * 2 + [("R10", True)] * 2
+
+
+# Branches ---------------------------------------------------------------------------
+
+
+def test_what_branches_send_counts_apart():
+    def step(weight, outer, x, count):
+        gradient = jax.grad(lambda weight: jnp.mean((x @ gather(weight)) ** 2))(weight)
+        outer = jax.lax.cond(count[0] % 10 == 0,
+                             lambda: jax.lax.pmean(outer, "node"), lambda: outer)
+        return weight - 0.1 * gradient, outer
+
+    weight = put(training.array((WIDTH, WIDTH)))
+    result = zpp.rewrite(zpp.export(
+        jax.jit(shard(step, (WEIGHT, WEIGHT, WEIGHT, WHOLE), (WEIGHT, WEIGHT))),
+        weight, weight, rows(), jnp.zeros(1, np.int32)), mesh=NODES, target="portable")
+    found, total = result.report["collectives"], result.report["total"]
+    assert [each["kind"] for each in found if each["conditional"]] == ["all_reduce"]
+    size = 4 * WIDTH * WIDTH // 8
+    assert total["branches_before"] == {"node": size, "gpu": 0}
+    assert total["before"]["node"] == sum(
+        each["before"]["node"] for each in found if not each["conditional"])
