@@ -8,6 +8,7 @@
   its test.
 - The table of attributes in docs/architecture.md has every zpp.* attribute that a
   header names, and no other.
+- The facts of docs/xla.md (X1 and so on) are those that the sources name.
 - The numbers in README.md and docs/performance.md are those of docs/data/measured.json,
   as scripts/write_numbers.py writes them.
 - Quoted messages are in a test, or word for word in the source. A quote is a line
@@ -30,6 +31,8 @@ LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
 ATTRIBUTE_ROW = re.compile(r"^\| `(zpp\.\w+)`", re.MULTILINE)
 ATTRIBUTE = re.compile(r'StringLiteral k\w+Attr = "(zpp\.\w+)"')
+FACT = re.compile(r"\(((?:X\d+(?:, )?)+)\)")
+FACT_ROW = re.compile(r"^\| (X\d+) \|", re.MULTILINE)
 FLAG = re.compile(r"^ +--((?:zero|convert-zero)-[\w-]+) ", re.MULTILINE)
 MESSAGES = re.compile(r"^```message\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Folders that messages come from, and in which tests expect them.
@@ -82,6 +85,18 @@ def check_attributes(root):
         yield f"architecture.md: expected attribute '{name}' in its table"
     for name in sorted(described - named):
         yield f"architecture.md: expected a header to name attribute '{name}'"
+
+
+def check_facts(root):
+    named = {fact for folder in ("lib", "include") for path in (root / folder).rglob("*")
+             if path.suffix in (".h", ".cpp")
+             for facts in FACT.findall(path.read_text()) for fact in facts.split(", ")}
+    page = root / "docs" / "xla.md"
+    described = set(FACT_ROW.findall(page.read_text())) if page.exists() else set()
+    for fact in sorted(named - described):
+        yield f"xla.md: expected a row of {fact}, which the sources name"
+    for fact in sorted(described - named):
+        yield f"xla.md: expected the sources to name {fact}"
 
 
 def check_numbers(root):
@@ -161,6 +176,7 @@ def main():
     errors = [error for page in pages for error in check_links(page)]
     errors += [error for page in pages for error in check_quotes(page, root)]
     errors += check_attributes(root)
+    errors += check_facts(root)
     errors += check_numbers(root)
     errors += check_passes(arguments.build / "bin" / "zpp-opt", root)
     print(*errors, sep="\n", end="\n" if errors else "")

@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What was measured: docs/data/measured.json, from which README.md, docs/performance.md
-and their pictures are made.
+"""Measurements in docs/data/measured.json, from which README.md, docs/performance.md and
+their pictures are made.
 
 It has a set for each run of an experiment, with date, commit, machine and command, and
 the rows of each set. A row has `ms`, `planned` and `exposed` (ms), and `busy` (%) by link

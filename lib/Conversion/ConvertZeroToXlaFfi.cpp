@@ -149,7 +149,8 @@ private:
         ops.push_back(&op);
     bool outside = isOutside(block);
     // One computation alone needs no other token than its own. In a loop it
-    // does: XLA would move calls out of it that read nothing of the iteration.
+    // does (X9): XLA would move calls out of it that read nothing of the
+    // iteration.
     bool links =
         outside && (isUsed || ops.size() > 1 || !manuals.contains(ops.front()));
     for (Operation *op : ops) {
@@ -383,8 +384,8 @@ struct LowerWait : public OpConversionPattern<WaitOp> {
     if (hasWorkspace)
       call.addOperands(started->getResult(start.getOutputs().size()));
     call.passOn(adaptor.getTies());
-    // XLA would drop a wait without readers, while its start may stay because
-    // of the token.
+    // XLA would drop (X9) a wait without readers, while its start may stay
+    // because of the token.
     bool isRead = llvm::any_of(op.getOutputs(),
                                [](Value value) { return !value.use_empty(); });
     Operation *created =

@@ -8,7 +8,8 @@
 // The arithmetic is that of BlockQuant.h to the bit, whatever XLA makes of it:
 //   - magnitudes and scales are integers, so that neither the treatment of
 //     subnormals nor that of NaN in a maximum matters;
-//   - no quotient is left to a division of floating point, which XLA turns into
+//   - no quotient is left to a division of floating point (X16), which XLA
+//   turns into
 //     a multiplication by a rounded inverse or, on GPUs, approximates. A
 //     constant divisor n is a multiplication by 1 / n in f64, rounded to f32: a
 //     quotient of 24 bits by n < 2^20 that is not a power of two lies at least

@@ -128,7 +128,8 @@ static void verifyPhase(OpPassManager &pm, PipelinePhase phase) {
 
 /// From collectives of StableHLO to those of the zero dialect.
 static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
-  // XLA's partitioner spells scatters out; the passes below look for scatters.
+  // XLA's partitioner spells scatters out (X14); the passes below look for
+  // scatters.
   pm.addPass(createImportPartitionedPass());
 
   // Everything below works on zero ops, so import comes first. Collectives that

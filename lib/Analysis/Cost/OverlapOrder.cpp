@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// XLA's latency hiding scheduler places ops from the end of a computation on.
-// Of those that nothing unplaced reads it takes, in this order:
+// XLA's latency hiding scheduler places ops from the end of a computation on
+// (X3). Of those that nothing unplaced reads it takes, in this order:
 //
 // 1. the end of a collective, if no other one is in flight;
 // 2. the start of the collective in flight, if its time is over and others
@@ -36,7 +36,7 @@ using namespace zpp;
 /// The rate at which XLA assumes collectives to run, whatever the machine: that
 /// of its own table of rings within a node.
 static constexpr double kBytesPerUsec = 250e3;
-/// The most result bytes of a collective that XLA combines.
+/// The most result bytes of a collective that XLA combines (X13).
 static constexpr int64_t kJoinedBytes = 30 * 1024 * 1024 + 7;
 /// The least time of a kernel.
 static constexpr double kLaunchUsec = 2;

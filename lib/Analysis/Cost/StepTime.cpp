@@ -264,7 +264,7 @@ private:
   }
 
   double placeCollective(const CollectiveView &view, double when) {
-    // XLA has one stream for all of its collectives.
+    // XLA has one stream for all of its collectives (X12).
     when = std::max(when, communicationFree);
     std::vector<size_t> used = getStreams(view);
     if (used.empty())

@@ -16,12 +16,12 @@ namespace zpp {
 /// row, into the product that is summed.
 ///
 /// JAX writes the gradient of a weight `w` in `x @ w` as the transpose of a
-/// product of two, `dy` and `x`. XLA's partitioner sums it over the devices in
-/// between, so what arrives has the dims of `w` in another order. An update
-/// that transposes cannot write weights and moments in place, but leaves each
-/// of them to a copy. With the operands of the product exchanged, the sum has
-/// the order of `w`, and blocks of a format lie along its rows, as without a
-/// partitioner.
+/// product of two, `dy` and `x`. XLA's partitioner (X14) sums it over the
+/// devices in between, so what arrives has the dims of `w` in another order. An
+/// update that transposes cannot write weights and moments in place, but leaves
+/// each of them to a copy. With the operands of the product exchanged, the sum
+/// has the order of `w`, and blocks of a format lie along its rows, as without
+/// a partitioner.
 ///
 /// Only a transpose that is this exchange is folded, and only if nothing else
 /// reads the product and the sums. Casts may lie between. Calls `report` with

@@ -12,12 +12,13 @@
 
 namespace zpp {
 
-/// XLA prints the ops of a step in the order in which its results need them:
-/// products of weights' gradients, which only the update needs, come after the
-/// whole backward pass, one after the other. No compute would be left for their
-/// sums to hide under, and activations would be kept until then. Moves each sum
-/// over devices, with the products and other ops that only this sum needs, up
-/// to the first product, loop or call that comes after all that it depends on.
+/// XLA prints the ops of a step in the order in which its results need them
+/// (X14): products of weights' gradients, which only the update needs, come
+/// after the whole backward pass, one after the other. No compute would be left
+/// for their sums to hide under, and activations would be kept until then.
+/// Moves each sum over devices, with the products and other ops that only this
+/// sum needs, up to the first product, loop or call that comes after all that
+/// it depends on.
 ///
 /// Sums stay after ops that zpp does not know, and after other collectives
 /// that they depend on.

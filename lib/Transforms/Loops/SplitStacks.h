@@ -14,7 +14,7 @@
 namespace zpp {
 
 /// On a read or a write of a layer that an iteration has become: the number of
-/// the layer. The index itself is hidden from XLA.
+/// the layer. The index itself is hidden from XLA (X10).
 inline constexpr llvm::StringLiteral kLayerNumberAttr = "zpp.layer_number";
 
 /// Replaces stacks in `root` by their layers: those that are joined from layers

@@ -5,11 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// NCCL needs the same order of all collectives on all ranks. As long as XLA's
-// thread queues both its own collectives and those of the starts, there is one
-// order. Another thread may queue those of the starts only if no collective of
-// XLA can come between them. Therefore XLA's collectives are moved after the
-// last wait: XLA's thread gets there only after all starts have been queued.
+// NCCL needs the same order of all collectives on all ranks (X12). As long as
+// XLA's thread queues both its own collectives and those of the starts, there
+// is one order. Another thread may queue those of the starts only if no
+// collective of XLA can come between them. Therefore XLA's collectives are
+// moved after the last wait: XLA's thread gets there only after all starts have
+// been queued.
 //
 // The partitioner runs later and may add collectives. It has no reason to do so
 // inside a computation that is manual along all axes, nor around one if every

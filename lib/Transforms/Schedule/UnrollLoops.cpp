@@ -31,7 +31,7 @@ using namespace zpp::zero;
 
 /// True if a product, a loop or a collective is among what `value` follows
 /// from. Masks and zeros, which loops take too, are no such values: a barrier
-/// would keep XLA from fusing them.
+/// would keep XLA from fusing them (X6).
 static bool isActivation(Value value) {
   llvm::SetVector<Value> sources = getSources(value, *value.getParentBlock());
   return llvm::any_of(sources, [](Value source) {
@@ -115,8 +115,8 @@ static void setAfterAll(OpBuilder &builder, ArrayRef<Value> values) {
 struct Entering {
   /// Those of the first iteration.
   SmallVector<Value> values;
-  /// Those that XLA is not to know in each iteration: its number, and inputs of
-  /// the step.
+  /// Those that XLA is not to know in each iteration (X10): its number, and
+  /// inputs of the step.
   std::vector<SmallVector<Value>> hidden;
 };
 
@@ -266,8 +266,8 @@ static SmallVector<StackedSum> findSums(const CountedLoop &counted,
 }
 
 /// Has each iteration add its layer to the stack that the outer loop carries.
-/// The other stack is gone: XLA would have both in memory, and write the layers
-/// as late as it can.
+/// The other stack is gone: XLA would have both in memory (X11), and write the
+/// layers as late as it can.
 static void addInPlace(const StackedSum &sum, ArrayRef<IRMapping> mappings) {
   auto [add, left, write] = sum;
   Value stack = add->getOperand(1 - left);
@@ -307,13 +307,14 @@ static void countKeptOnce(WhileView loop) {
 
 /// Replaces `loop` by its iterations, one after the other.
 ///
-/// XLA sees as little of the neighbors of an iteration as in a loop. Barriers
-/// hide activations: XLA would find that a backward pass computes again what
-/// the forward pass has computed, and keep it. They hide the numbers of the
-/// iterations with the stacks of weights, too: it would cast all layers before
-/// the first one, and fuse slices with the starts that read them. These come
-/// before all iterations, so that a gather may start in an earlier one. For the
-/// same reason gradients are stored in their stacks after all iterations.
+/// XLA sees as little of the neighbors of an iteration (X10) as in a loop.
+/// Barriers hide activations: XLA would find that a backward pass computes
+/// again what the forward pass has computed, and keep it. They hide the numbers
+/// of the iterations with the stacks of weights, too: it would cast all layers
+/// before the first one, and fuse slices with the starts that read them. These
+/// come before all iterations, so that a gather may start in an earlier one.
+/// For the same reason gradients are stored in their stacks after all
+/// iterations.
 static void unroll(WhileView loop, const LoopCounter &counter,
                    ProvenanceAnalysis &provenances) {
   countKeptOnce(loop);

@@ -54,7 +54,7 @@ public:
 
   mlir::Value constant(mlir::DenseElementsAttr value);
   /// A tensor of `shape` whose elements are all `value`. It is built as a
-  /// scalar and a broadcast, because XLA does not fold large constants.
+  /// scalar and a broadcast, because XLA does not fold large constants (X15).
   mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::TypedAttr value);
   /// Zeros, of elements that have one.
   mlir::Value zeros(mlir::RankedTensorType type);
@@ -97,7 +97,7 @@ public:
   /// merged.
   mlir::Value bitcast(mlir::Value value, mlir::Type element);
   /// Rounds f32 values as a conversion to bf16 does, to f32. Unlike a
-  /// conversion and back, XLA does not drop it as excess precision.
+  /// conversion and back, XLA does not drop it as excess precision (X7).
   mlir::Value roundToBF16(mlir::Value value);
 
   //===--------------------------------------------------------------------===//

@@ -209,10 +209,10 @@ static bool beginsAsZeros(OpOperand &use) {
 }
 
 /// The value that `op` follows from and that is computed last in its block;
-/// null if all come from elsewhere or are constant. What XLA fuses into its
-/// readers has no memory of its own, and what a start brings is not there yet.
-/// A collective of XLA leaves a partitioned tensor, which no barrier takes: the
-/// local tensor that it is cast to is the value then.
+/// null if all come from elsewhere or are constant. What XLA fuses (X6) into
+/// its readers has no memory of its own, and what a start brings is not there
+/// yet. A collective of XLA leaves a partitioned tensor, which no barrier
+/// takes: the local tensor that it is cast to is the value then.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
   do {
@@ -252,7 +252,8 @@ static bool areReadTogether(Operation *a, Operation *b) {
 }
 
 /// Has the stacks of all `uses`, which are of one op, begin as zeros of their
-/// own, after `last`. XLA would find that barriers of one zero each are equal.
+/// own, after `last`. XLA would find that barriers of one zero each are equal
+/// (X2).
 static void beginAfter(ArrayRef<OpOperand *> uses, Value last) {
   Operation *owner = uses.front()->getOwner();
   OpBuilder builder(owner);

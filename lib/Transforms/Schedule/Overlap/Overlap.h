@@ -92,7 +92,7 @@ public:
   /// True if a start or wait can pass `value` on in its place. A slice cannot
   /// be: XLA gives the call a view of what the slice is taken from, and the
   /// result memory of its own. Nor can a weight that is held: the step returns
-  /// it, too, and XLA would copy it.
+  /// it, too, and XLA would copy it (X4, X5).
   bool isTieable(mlir::Value value) const;
 
   /// True if `op` moves with a start.
@@ -218,23 +218,23 @@ private:
 /// True if `value` is a tied result of a start or wait.
 bool isTied(mlir::Value value);
 
-/// True for ops that move data and keep its element type. XLA may compute the
-/// operand of a cast with higher precision; a tie before the cast would round
-/// it.
+/// True for ops that move data and keep its element type. XLA may compute (X7)
+/// the operand of a cast with higher precision; a tie before the cast would
+/// round it.
 bool isShape(mlir::Operation *op);
 
-/// Without further ties, XLA would leave ops that nothing needs soon for the
-/// end and keep all their operands in memory until then. This makes sure that
-/// products that are read by products and collectives are computed before the
-/// next wait, that XLA's own collectives of gradients come after it, and that
-/// these are done once more than `budget` bytes are in flight.
+/// Without further ties, XLA would leave ops that nothing needs soon (X3) for
+/// the end and keep all their operands in memory until then. This makes sure
+/// that products that are read by products and collectives are computed before
+/// the next wait, that XLA's own collectives of gradients come after it, and
+/// that these are done once more than `budget` bytes are in flight.
 void keepInPlace(Ties &ties, int64_t budget);
 
-/// Has stacks of layers in the block begin as zeros of their own, late. XLA
-/// computes equal zeros together, before the first stack: with a micro-batch in
-/// front of their loop or behind it, all gradients would have their memory
-/// twice from the start. Of stacks that one op reads, one begins when the one
-/// before is complete, whose layers need no memory then.
+/// Has stacks of layers in the block begin as zeros of their own (X2), late.
+/// XLA computes equal zeros together, before the first stack: with a
+/// micro-batch in front of their loop or behind it, all gradients would have
+/// their memory twice from the start. Of stacks that one op reads, one begins
+/// when the one before is complete, whose layers need no memory then.
 void delayZeros(const BlockTransfers &transfers);
 
 } // namespace zpp

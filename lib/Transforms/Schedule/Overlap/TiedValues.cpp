@@ -22,7 +22,7 @@ bool zpp::isTied(Value value) {
   return wait && llvm::is_contained(wait.getTied(), value);
 }
 
-/// True for ops that XLA fuses into their readers, also through changes of
+/// True for ops that XLA fuses into their readers (X6), also through changes of
 /// shape: behind its simplifications, products read reshaped transposes.
 static bool isFolded(Operation *op) {
   while (op && isNamed(op, guest::kReshape))
@@ -60,7 +60,7 @@ bool Ties::canRetie(OpOperand &use, Operation *user, Operation *op) const {
 }
 
 /// True if all readers of `value` come after `op` and may read the tied value
-/// instead. Then XLA need not copy it.
+/// instead. Then XLA need not copy it (X4).
 bool Ties::isReadLaterOnly(Value value, Operation *op) const {
   return llvm::all_of(value.getUses(), [&](OpOperand &use) {
     Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
@@ -69,9 +69,9 @@ bool Ties::isReadLaterOnly(Value value, Operation *op) const {
 }
 
 /// Returns what to tie through `op` for later readers of `value`. A reshape has
-/// the memory of its operand. Where others read that, too, XLA would copy it if
-/// the reshape were tied. So the operand is, if the reshape can come after
-/// `op`.
+/// the memory of its operand. Where others read that, too, XLA would copy it
+/// (X4) if the reshape were tied. So the operand is, if the reshape can come
+/// after `op`.
 Value Ties::getStorage(Value value, Operation *op) const {
   Value storage = value;
   while (isNamed(storage.getDefiningOp(), guest::kReshape)) {
@@ -86,7 +86,7 @@ Value Ties::getStorage(Value value, Operation *op) const {
 
 /// The operand of `reader` to tie through `op`, or null. Preferred are operands
 /// that are materialized as they are read, then those that only later ops read,
-/// so that XLA need not copy them; among equals, the one computed last.
+/// so that XLA need not copy them (X4); among equals, the one computed last.
 Value Ties::getTie(Operation *op, Operation *reader) const {
   Value best;
   std::pair<bool, bool> bestRank;
@@ -126,7 +126,7 @@ Value Ties::getWaitTie(Operation *wait, Operation *reader) const {
     return operand;
   // Prefer a value that is computed after that op and not read yet, then a
   // result of that op. Casts and shape changes stay with their operands,
-  // because XLA fuses them.
+  // because XLA fuses them (X6).
   for (Operation *op = wait->getPrevNode(); op; op = op->getPrevNode()) {
     for (Value result : op->getResults())
       if (canTie(result, wait) && isReadLaterOnly(result, wait) &&

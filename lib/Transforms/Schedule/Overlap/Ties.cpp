@@ -55,7 +55,7 @@ static bool isReadBesideCalls(Value value) {
 
 /// True if `value` replaces, element by element, one that barriers pass on, as
 /// they do with the stacks of loops that have become layers, to what may read
-/// it late. XLA would copy it where the new one is tied.
+/// it late. XLA would copy it where the new one is tied (X4).
 static bool replacesBarred(Value value) {
   SmallVector<Value> worklist{value};
   llvm::SmallDenseSet<Value, 32> visited{value};
@@ -126,9 +126,9 @@ Ties::getUpdatesBefore(Operation *start, Value value) const {
   return ops;
 }
 
-/// Has XLA compute `update`, which comes after `start`, after it. Otherwise XLA
-/// would compute all updates whose gradients are there, and then start. Returns
-/// the op that replaces `start`.
+/// Has XLA compute `update`, which comes after `start`, after it (X3).
+/// Otherwise XLA would compute all updates whose gradients are there, and then
+/// start. Returns the op that replaces `start`.
 Operation *Ties::tieUpdateAfter(Operation *start, Value update) {
   Value gradient = getGradient(update, start);
   if (!gradient)
@@ -142,9 +142,9 @@ Operation *Ties::tieUpdateAfter(Operation *start, Value update) {
 }
 
 /// Ties those of `updates` that are computed between `previous` and `wait`,
-/// after the last heavy op, through `wait`: XLA would compute all of them after
-/// the last wait. One value is enough of those that another one follows from.
-/// If `previous` is a start, they come after it.
+/// after the last heavy op, through `wait` (X3): XLA would compute all of them
+/// after the last wait. One value is enough of those that another one follows
+/// from. If `previous` is a start, they come after it.
 Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
                             Operation *wait, Operation *previous) {
   if (order.countBefore(getHeavyOps(), wait) < getHeavyOps().size())
@@ -191,8 +191,8 @@ static const PlacedCall *getNextStart(ArrayRef<PlacedCall> calls) {
 /// The gradient that the next start of `calls` sends, to tie it through the
 /// first one, a wait: this then comes after the product that computes it, and
 /// before the start. An operand of the next product, which the one before may
-/// have read, XLA would copy. Casts and changes of shape move in front of the
-/// wait. Null if it is not computed directly before the wait.
+/// have read, XLA would copy (X4). Casts and changes of shape move in front of
+/// the wait. Null if it is not computed directly before the wait.
 Value Ties::bringSent(ArrayRef<PlacedCall> calls) {
   Operation *wait = calls.front().op;
   const PlacedCall *next = getNextStart(calls);
@@ -252,9 +252,10 @@ bool Ties::canStandAt(Operation *op, Operation *wait, unsigned depth,
 
 /// Moves the stores of what `wait` brings in stacks of layers directly behind
 /// it, if nothing else reads the stack as it was before. Returns the stacks
-/// that are worth a tie. Without one XLA would store all layers at the end, and
-/// keep them until then. That is best for a stack which begins as a constant,
-/// since it has no memory before, and at the end activations are gone.
+/// that are worth a tie. Without one XLA would store all layers at the end
+/// (X3), and keep them until then. That is best for a stack which begins as a
+/// constant, since it has no memory before, and at the end activations are
+/// gone.
 SmallVector<Value> Ties::storeAt(WaitOp wait) {
   SmallVector<Value> worklist(wait.getOutputs()), stacks;
   llvm::SetVector<Operation *> seen, brought;
@@ -366,9 +367,9 @@ bool Ties::readsKeptStack(Operation *op) {
 }
 
 /// Has XLA read and cast the operands of `start` when it starts, by a barrier
-/// in front of what reads and casts. Otherwise it would merge the casts of a
-/// `transfer` that is repeated with those for the earlier gather, and read all
-/// layers of a stack at once, and keep the results until they are sent.
+/// in front of what reads and casts. Otherwise it would merge (X1) the casts of
+/// a `transfer` that is repeated with those for the earlier gather, and read
+/// all layers of a stack at once, and keep the results until they are sent.
 void Ties::readLate(StartOp start, const Transfer &transfer) {
   MutableOperandRange ties = start.getTiesMutable();
   llvm::SmallSetVector<Operation *, 4> own;

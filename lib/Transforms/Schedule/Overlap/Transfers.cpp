@@ -68,9 +68,9 @@ void BlockTransfers::addTransfer(StartOp start) {
 // Barriers
 //===----------------------------------------------------------------------===//
 
-/// The barrier keeps XLA from merging the second gather of a weight with the
-/// first one. Ties do this as well, so the second gather may start before the
-/// barrier.
+/// The barrier keeps XLA from merging (X1) the second gather of a weight with
+/// the first one. Ties do this as well, so the second gather may start before
+/// the barrier.
 void BlockTransfers::bypassBarriers(Transfer &transfer) {
   if (!transfer.isGather)
     return;
@@ -168,7 +168,7 @@ bool BlockTransfers::isComputed(Value value) const {
   if (!type || !type.hasStaticShape() || !source ||
       source->getBlock() != &block)
     return false;
-  // A tie would keep XLA from recognizing a loop counter.
+  // A tie would keep XLA from recognizing a loop counter (X8).
   if (type.getNumElements() <= 1)
     return false;
   return !isa<StartOp, WaitOp>(source) && !owners.contains(source) &&
@@ -176,7 +176,7 @@ bool BlockTransfers::isComputed(Value value) const {
 }
 
 /// True if `argument` is there after its block, or in the next iteration of a
-/// loop: XLA would copy it where it is tied.
+/// loop: XLA would copy it where it is tied (X4).
 static bool isKept(BlockArgument argument) {
   WhileView loop = WhileView::get(argument.getOwner()->getParentOp());
   return !loop || loop.isInvariant(argument.getArgNumber());

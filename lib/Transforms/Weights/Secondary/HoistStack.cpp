@@ -97,7 +97,8 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
     LayerStack here = secondary;
     if (passage)
       here.value = passage->getValueIn(plan.place.computations[index]);
-    // XLA would merge a second gather of the same layer with the first one.
+    // XLA would merge a second gather of the same layer with the first one
+    // (X1).
     if (!seen.insert(gather->getBlock()).second && here.layers.empty()) {
       gatherWithin(gather, getBarrierAfter(gather, here.value, stack.anchor),
                    here.value, layerType, plan.axes.inner);
