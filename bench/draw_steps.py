@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draws docs/images/steps.svg from the measured steps in docs/data/measured.json, and
-docs/images/real-sizes.svg from those that are predicted there for a model of 7 B weights.
+"""Draws pictures in docs/images from docs/data/measured.json: steps.svg from measured
+steps, real-sizes.svg from those that are predicted for a model of 7 B weights, and
+time-to-loss.svg from losses of trainings (-k4: with four micro-batches).
 
     python bench/draw_steps.py [--check]
 
@@ -17,6 +18,7 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
+from lab import curves
 from lab.measured import FILE, LINKS, Measured
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -73,6 +75,17 @@ def read_sizes(data: Measured) -> Times:
     return {f"{row['gbit']} Gbit/s": {
         step: (time, time - compute)
         for step, time in zip(STEPS, (row["fsdp"], row["default"]))} for row in rows}
+
+
+def read_curves(data: Measured, words: str = "") -> dict[str, list]:
+    """The losses of trainings whose names end with these words, and of no others, by
+    seconds."""
+    found: dict[str, list] = {}
+    for row in data.rows("curves"):
+        name = row["step"].removesuffix(words)
+        if " k = " not in name and (name != row["step"] or not words):
+            found.setdefault(name.rstrip(", "), []).append(row["curve"])
+    return found
 
 
 def draw(title: str, footer: str, times: Times) -> str:
@@ -146,7 +159,13 @@ def main() -> int:
         "real-sizes.svg": draw(
             "Predicted step, by a GPU's link between nodes",
             "GPT of 7 B parameters, 8 nodes x 8 H100, 2048 tokens per GPU",
-            read_sizes(data))}
+            read_sizes(data)),
+        "time-to-loss.svg": curves.draw(
+            "ZeRO++ has the loss of FSDP in a quarter of its time",
+            read_curves(data)),
+        "time-to-loss-k4.svg": curves.draw(
+            "Four micro-batches: FSDP hardly learns in the same time",
+            read_curves(data, "k = 4"))}
     for name, picture in pictures.items():
         path = IMAGES / name
         if not arguments.check:

@@ -25,7 +25,7 @@ with accumulate=gpu. Their learning rate is that of the others: with twice as mu
 0.35 B weights stop learning for a while.
 
 --run trains what is missing in results/, and --table prints what has been found
-and draws time-to-loss.svg (if matplotlib is installed). A host with four GPUs can
+and draws it, each link and number of micro-batches by itself. A host with four GPUs can
 train two rows at a time, each between devices of its own (--rows):
 
     CUDA_VISIBLE_DEVICES=2,3 unshare --net --mount sh -c \\
@@ -42,7 +42,7 @@ import time
 
 import numpy as np
 
-from lab import launch, links, stages, steps, text, worker
+from lab import curves, launch, links, stages, steps, text, worker
 from lab.tables import Table
 
 #: Models -> the learning rate, and tokens of a sequence.
@@ -59,8 +59,8 @@ ROWS = {
     "ZeRO++, k = 4": (4, steps.RUNTIME),
     "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
 }
-COLORS = {steps.JITTED: "#818b98", steps.KEPT: "#1f2328",
-          steps.RUNTIME: "#0969da", steps.DIFFERENCES: "#bc4c00"}
+#: The steps that are exported.
+EXPORTED = (steps.KEPT, steps.RUNTIME, steps.DIFFERENCES)
 #: Steps before the timed ones; and the most and the fewest timed steps, from
 #: which the number of steps of a training follows, and their seconds in between.
 WARM_UP, TIMED, FEWEST_TIMED, TIMED_SECONDS = 5, 25, 5, 10
@@ -88,7 +88,7 @@ def export(args):
             learning_rate=rate, is_scheduled=True)
         # Nodes of one GPU keep whole weights, or send them twice.
         of["variants"] = {name: of["variants"][name] | {"secondary": 1}
-                          for name in COLORS if name != steps.JITTED}
+                          for name in EXPORTED}
         # Hops that round nothing, but are the runtime's.
         of["variants"][steps.KEPT]["gradients"] = "none:none"
         steps.export(of, args.export / f"k{micro_batches}")
@@ -317,36 +317,20 @@ def print_tables(results: dict[str, dict[str, list[dict]]]):
                   for seconds in reached)])
 
 
-def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> bool:
-    """Draws a panel for each link: the loss over the time of the training.
-    Returns whether there is matplotlib to draw with."""
-    try:
-        import matplotlib
-    except ImportError:
-        return False
-    matplotlib.use("Agg")
-    # The same results make the same file, and text stays text.
-    matplotlib.rcParams |= {"svg.hashsalt": "zpp", "svg.fonttype": "none"}
-    from matplotlib import pyplot
-    figure, axes = pyplot.subplots(
-        1, len(results), sharey=True, squeeze=False, layout="constrained",
-        figsize=(2 + 5.5 * len(results), 4))
-    for axis, (link, rows) in zip(axes[0], results.items()):
-        for row, runs in rows.items():
-            color = COLORS[ROWS[row][1]]
-            for run in runs:
-                seconds, _, losses = zip(*run["curve"][1:])
-                axis.plot(seconds, losses, color=color, marker="o", markersize=3,
-                          linestyle="--" if ROWS[row][0] > 1 else "-",
-                          label=f"{row}: {run['sent'] / 1e9:.2f} GB per step"
-                          if run is runs[0] else None)
-        axis.set_title(link)
-        axis.set_xlabel("seconds of training")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False)
-    axes[0][0].set_ylabel("loss on held-out text")
-    figure.savefig(path, metadata={"Date": None})
-    return True
+def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> list[pathlib.Path]:
+    """Draws the losses of each link and number of micro-batches over the time of the
+    training. Returns the files."""
+    written = []
+    for link, rows in results.items():
+        for count in sorted({ROWS[row][0] for row in rows}):
+            file = path.with_name(f"{path.stem}-{link}-k{count}.svg")
+            file.write_text(curves.draw(
+                f"Loss by seconds of training, {link}", {
+                    row: [[(seconds, loss) for seconds, _, loss in run["curve"][1:]]
+                          for run in runs]
+                    for row, runs in rows.items() if ROWS[row][0] == count}))
+            written.append(file)
+    return written
 
 
 def main():
@@ -382,8 +366,7 @@ def main():
                    for link, rows in read_results(args.table).items()}
         print_tables(results)
         path = args.plot or args.table / "time-to-loss.svg"
-        print(f"\nplot: {path}" if draw(results, path) else
-              "\nplot: none; expected matplotlib, but it is not installed")
+        print("\nplots:", *draw(results, path))
 
 
 if __name__ == "__main__":

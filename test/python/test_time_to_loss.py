@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import pytest
 from conftest import ROOT
@@ -15,6 +16,7 @@ from zpp.jax import _runtime
 sys.path.append(str(ROOT / "bench"))
 
 import time_to_loss
+from lab import curves
 
 ROWS = ["FSDP", "ZeRO++, i4:delta, k = 4"]
 
@@ -71,3 +73,20 @@ def test_links_are_checked_first(tmp_path):
         stderr=subprocess.STDOUT, check=False)
     assert process.returncode == 1
     assert process.stdout == "expected Ngbit, shared or nvlink, but got 'fast'\n"
+
+
+def test_losses_are_drawn(tmp_path):
+    """A file for each number of micro-batches, with the mean of the runs."""
+    def run(row, *losses):
+        return {"row": row, "curve": [(0, 0, 9.0), *(
+            (10.0 * look, look, loss) for look, loss in enumerate(losses, 1))]}
+
+    rows = {"FSDP": [run("FSDP", 4.0, 3.0, 2.9), run("FSDP", 4.0, 3.2, 3.1)],
+            "ZeRO++, k = 4": [run("ZeRO++, k = 4", 3.0, 2.5, 2.0)]}
+    files = time_to_loss.draw({"50gbit": rows}, tmp_path / "loss.svg")
+    assert [file.name for file in files] == ["loss-50gbit-k1.svg", "loss-50gbit-k4.svg"]
+    words = [[element.text for element in xml.etree.ElementTree.parse(file).iter()]
+             for file in files]
+    assert "FSDP  3.00" in words[0] and "ZeRO++, k = 4  2.00" in words[1]
+    assert curves.loss_at([(10, 4.0), (20, 3.0)], 15) == 3.5
+    assert curves.loss_at([(10, 4.0), (20, 3.0)], 5) == 4.0
