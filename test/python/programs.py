@@ -332,9 +332,9 @@ def step_of(choices: Choices, world):
         loss, (seen, output), gradients = gradients_of(state, weights, batch, given)
         if "sharpness" in words:
             # The gradient that counts is that of weights which one has moved.
-            scale = 0.05 / norm_of(gradients)
+            ratio = 0.05 / norm_of(gradients)
             loss, (seen, output), gradients = gradients_of(state, jax.tree.map(
-                lambda w, g: w + scale * g, weights, gradients), batch, given)
+                lambda w, g: w + ratio * g, weights, gradients), batch, given)
         curvatures = state["curvatures"]
         if curvatures:
             size = 1e-3 if "near" in words else 0.01

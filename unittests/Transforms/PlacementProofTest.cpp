@@ -1120,18 +1120,19 @@ std::string updateStep(const Mesh &mesh, const Shape &shape,
   std::string all = "<@mesh, [{}, {}, {}]>",
               part = "<@mesh, [{" + sharded + "}]>";
   return "module attributes {mhlo.num_partitions = " + devices +
-         " : i32, zpp.machine = {mesh = \""
-}
-+ mesh.str() + "\"} {\n" + "\"sdy.mesh\"() <{mesh = #sdy.mesh<[" + sizes +
-    "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
-    whole + " {tf.aliasing_output = 0 : i32}, %b: " + local + ") -> " + whole +
-    " {\n  %m = \"sdy.manual_computation\"(%a, %b) <{in_shardings = "
-    "#sdy.sharding_per_value<[" +
-    all + ", " + part + "]>, manual_axes = #sdy<manual_axes{" +
-    axes + "}>, out_shardings = #sdy.sharding_per_value<[" +
-    all + "]>}> ({\n^bb0(%w: " + whole + ", %g: " + local + "):\n" + body +
-    "  \"sdy.return\"(%r0) : (" + whole + ") -> ()\n  }) : (" + whole + ", " +
-    local + ") -> " + whole + "\n  return %m : " + whole + "\n}\n}\n";
+         " : i32, zpp.machine = {mesh = \"" + mesh.str() + "\"}} {\n" +
+         "\"sdy.mesh\"() <{mesh = #sdy.mesh<[" + sizes +
+         "]>, sym_name = \"mesh\"}> : () -> ()\nfunc.func public @main(%a: " +
+         whole + " {tf.aliasing_output = 0 : i32}, %b: " + local + ") -> " +
+         whole +
+         " {\n  %m = \"sdy.manual_computation\"(%a, %b) <{in_shardings = "
+         "#sdy.sharding_per_value<[" +
+         all + ", " + part + "]>, manual_axes = #sdy<manual_axes{" + axes +
+         "}>, out_shardings = #sdy.sharding_per_value<[" + all +
+         "]>}> ({\n^bb0(%w: " + whole + ", %g: " + local + "):\n" + body +
+         "  \"sdy.return\"(%r0) : (" + whole + ") -> ()\n  }) : (" + whole +
+         ", " + local + ") -> " + whole + "\n  return %m : " + whole +
+         "\n}\n}\n";
 }
 
 /// Everyone adds to what it holds what the owner has sent: the difference of

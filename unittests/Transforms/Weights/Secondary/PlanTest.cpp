@@ -71,9 +71,11 @@ FailureOr<std::vector<WeightDecision>>
 decide(ModuleOp module, llvm::StringRef secondary = "gpu",
        BetweenSteps betweenSteps = BetweenSteps::None,
        int64_t inIterations = 0) {
-  LinksOption links(module, "");
+  FailureOr<Machine> machine = Machine::get(module);
+  if (failed(machine))
+    return failure();
   return SecondaryPlanner(module, secondary, betweenSteps, inIterations)
-      .decide(links, /*splitSmall=*/false);
+      .decide(*machine, /*splitSmall=*/false);
 }
 
 TEST(SecondaryPlanTest, KeepsInBlock) {
