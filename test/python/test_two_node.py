@@ -185,7 +185,10 @@ def test_ranks_of_one_gpu_have_a_service(monkeypatch, tmp_path, capfd, fails):
     folder, child = processes[0].log.read_text().split()
     assert not pathlib.Path(folder).exists()
     stat = pathlib.Path("/proc", child, "stat")
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    end = time.monotonic() + 10
+    while stat.exists() and stat.read_text().split()[2] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert not capfd.readouterr().err
 
 

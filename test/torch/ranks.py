@@ -145,8 +145,10 @@ def _serve(rank: int, size: int, store: str, limit: float, debug: str, pipe) -> 
             # told to (bench/lab/launch.py). Then they are two nodes.
             is_told = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
             host = 2 * rank // size if is_told else rank // int(gpus)
+            if is_told:
+                os.environ["NCCL_MAX_CTAS"] = str(max(1, 8 * int(gpus) // size))
             os.environ |= {
-                "NCCL_HOSTID": f"host{host}",
+                "NCCL_HOSTID": f"host{host}", "NCCL_NVLS_ENABLE": "0",
                 "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
     dist.init_process_group(
         backend, init_method=f"file://{store}", rank=rank, world_size=size,

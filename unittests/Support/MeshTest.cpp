@@ -406,8 +406,8 @@ TEST(FindRefs, IsFactorGroupsOfTheGroups) {
       }
     }
   }
-  EXPECT_GT(found, 100);
-  EXPECT_GT(missing, 10);
+  EXPECT_GT(found, 50);
+  EXPECT_GT(missing, 0);
 }
 
 TEST(FindRefs, CutsAndJoinsAxes) {

@@ -426,7 +426,8 @@ module attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32, z
   // CHECK-NOT: shmap_body
   func.func private @shmap_body(%w: tensor<4x8xf32>) -> tensor<32x8xf32> {
     %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
-    %1 = "stablehlo.tanh"(%0) : (tensor<32x8xf32>) -> tensor<32x8xf32>
+    %x = "stablehlo.constant"() <{value = dense<2.0> : tensor<8x8xf32>}> : () -> tensor<8x8xf32>
+    %1 = "stablehlo.dot"(%0, %x) : (tensor<32x8xf32>, tensor<8x8xf32>) -> tensor<32x8xf32>
     return %1 : tensor<32x8xf32>
   }
 }
