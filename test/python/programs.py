@@ -337,8 +337,8 @@ def step_of(choices: Choices, world):
                 lambda w, g: w + ratio * g, weights, gradients), batch, given)
         curvatures = state["curvatures"]
         if curvatures:
-            size = 1e-3 if "near" in words else 0.01
-            probes = jax.tree.map(lambda w: jnp.where(w > 0, size, -size), weights)
+            reach = 1e-3 if "near" in words else 0.01
+            probes = jax.tree.map(lambda w: jnp.where(w > 0, reach, -reach), weights)
             _, _, there = gradients_of(
                 state, jax.tree.map(jnp.add, weights, probes), batch, given)
             curvatures = jax.tree.map(

@@ -112,8 +112,7 @@ public:
   /// Makes what loops carry Moved where it is activations or their cotangents,
   /// and no state: it follows from `data`, likewise, and `isState` is false for
   /// it. And where `isWaiting` is true for what an iteration leaves.
-  void passOn(std::vector<char> data,
-              llvm::function_ref<bool(int64_t)> isState,
+  void passOn(std::vector<char> data, llvm::function_ref<bool(int64_t)> isState,
               llvm::function_ref<bool(int64_t)> isWaiting);
 
   /// Results that are not constant but depend on something other than operands:
