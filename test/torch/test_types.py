@@ -132,8 +132,8 @@ def test_differences_cross_nodes(pool):
     whole, differences = (
         pool(adapted.train_adapted, options)[0]["bytes"]
         for options in ({**HELD, "weights": "none"}, DELTA))
-    # Of six steps, the first sends whole weights.
-    assert differences < 0.35 * whole
+    # Of six steps, the first sends whole weights, and small adapters travel as they are.
+    assert differences < 0.55 * whole
 
 
 def test_one_message(pool):
