@@ -33,8 +33,7 @@ OF_LINK = {"ms": ("", "{:.1f} ms"), "planned": ("planned", "{:.1f} ms"),
            "x": ("speed-up", "{:.2f}x")}
 #: The same of other columns that are numbers.
 OTHERS = {"reported_gb": ("reported", "{:.2f} GB"), "measured_gb": ("measured", "{:.2f} GB"),
-          "peak_gib": ("peak memory", "{:.2f} GiB"), "xla_gib": ("XLA", "{:.2f} GiB"),
-          "predicted_gib": ("predicted", "{:.2f} GiB")}
+          "peak_gib": ("peak memory", "{:.2f} GiB")}
 #: A prediction holds within this part of what was measured.
 LIMIT = 0.15
 
@@ -80,7 +79,7 @@ def split(words: str, rows: list[Row]) -> list[str]:
 
 
 def is_text(column: str) -> bool:
-    return column in ("form", "step", "link", "collective", "formats", "shape", "layers")
+    return column in ("form", "step")
 
 
 def of_link(column: str) -> tuple[str, str] | None:
@@ -101,8 +100,6 @@ def cell(row: Row, base: Row | None, column: str) -> str:
     found = of_link(column)
     if found is None:
         value = row.get(column, "")
-        if column == "link":
-            return LINKS[value]
         return OTHERS[column][1].format(value) if column in OTHERS and value != "" else str(value)
     link, kind = found
     if kind == "x":

@@ -607,9 +607,15 @@ def train_with_own_gathers(options) -> dict:
         module.set_custom_all_gather(_calls.AllGather(gather))
         module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
     compress(model, **options)
+    losses = mean_losses(model, 3)
+    return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}
+
+
+def mean_losses(model, steps: int) -> list[float]:
+    """Trains so many steps with Adam. Returns the losses, the means of all ranks."""
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     losses = []
-    for _ in range(3):
+    for _ in range(steps):
         loss = loss_of(model, make_batch())
         loss.backward()
         optimizer.step()
@@ -617,7 +623,7 @@ def train_with_own_gathers(options) -> dict:
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
-    return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}
+    return losses
 
 
 def train_with_separate_scatters() -> tuple[list[float], bool] | None:
@@ -628,16 +634,7 @@ def train_with_separate_scatters() -> tuple[list[float], bool] | None:
         return None
     model.set_separate_reduce_scatter_group(True)
     compress(model, **ZEROPP)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    losses = []
-    for _ in range(6):
-        loss = loss_of(model, make_batch())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        losses.append(mean.item() / dist.get_world_size())
+    losses = mean_losses(model, 6)
     owners = {owner for owner, _ in _runtime._known_parts}
     return losses, len(owners - {dist.group.WORLD}) > 0
 
