@@ -42,12 +42,13 @@ class _Verdict(NamedTuple):
     text: str = ""
 
 
-def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any]
-          ) -> None:
+def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
+          caller: str = "zpp.torch.compress") -> None:
     """All ranks of the groups call this together, in turn with the same calls.
 
     Args:
       facts: what must be equal, by its name; as JSON has it.
+      caller: the function that all ranks call, for messages.
 
     Raises:
       ValueError: on all ranks of a group that does not agree, with the first
@@ -67,22 +68,23 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any]
         store.set(f"{call}/{own}", json.dumps(facts))
         key = f"{call}/verdict"
         if own == ranks[0]:
-            verdict = _compare(store, call, ranks)
+            verdict = _compare(store, call, ranks, caller)
             store.set(key, json.dumps(verdict))
         elif not _arrives(store, [key]):
-            verdict = _absent(ranks[:1])
+            verdict = _absent(ranks[:1], caller)
         else:
             verdict = _Verdict(*json.loads(store.get(key)))
         if verdict.error:
             raise _ERRORS[verdict.error](verdict.text)
 
 
-def _compare(store: dist.Store, call: str, ranks: tuple[int, ...]) -> _Verdict:
+def _compare(store: dist.Store, call: str, ranks: tuple[int, ...], caller: str
+             ) -> _Verdict:
     """Whether the ranks agree, with the first difference."""
     keys = [f"{call}/{rank}" for rank in ranks]
     if not _arrives(store, keys):
-        return _absent(rank for rank, key in zip(ranks, keys)
-                       if not store.check([key]))
+        return _absent((rank for rank, key in zip(ranks, keys)
+                        if not store.check([key])), caller)
     first, *others = map(json.loads, store.multi_get(keys))
     for rank, other in zip(ranks[1:], others):
         for name in {**first, **other}:
@@ -102,10 +104,10 @@ def _arrives(store: dist.Store, keys: list[str]) -> bool:
     return True
 
 
-def _absent(ranks: Iterable[int]) -> _Verdict:
+def _absent(ranks: Iterable[int], caller: str) -> _Verdict:
     return _Verdict("absent", (
         f"expected rank {', '.join(map(str, ranks))} to call "
-        f"zpp.torch.compress as this one does, but got no call within "
+        f"{caller} as this one does, but got no call within "
         f"{TIME_LIMIT.total_seconds():.0f} s"))
 
 

@@ -54,6 +54,10 @@ class Communication:
         return (AllGather(self.gathers.gather),
                 ReduceScatter(self.reductions.scatter))
 
+    def next_step(self) -> None:
+        """Says that a step has changed the weights, where no reduction does."""
+        self._shared.next_step()
+
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the collectives that the next steps
         will have, as far as they are known."""

@@ -276,8 +276,12 @@ def report(model: nn.Module) -> dict:
            for _, module in _pytorch.modules_of(model)):
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
-    communications = [(name, communication)
-                      for name, _, communication in communications_of(model)]
+    return report_of([(name, communication)
+                      for name, _, communication in communications_of(model)])
+
+
+def report_of(communications: list[tuple[str, Communication]]) -> dict:
+    """The report of communications, with the names of their modules."""
     mesh = parse_mesh(communications[0][1].mesh) if communications else {}
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]

@@ -3,12 +3,14 @@
 """Numbers about a pass of a model: bytes and rounding errors."""
 
 import weakref
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 
 from zpp._measures import relative
 from zpp.torch import _runtime
+from zpp.torch._communication import Communication
 from zpp.torch._compress import communications_of, report
 
 #: Kinds of collectives, and what moves in them.
@@ -17,9 +19,14 @@ _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
 
 
 class _Meter:
-    """Measures a model from one forward pass to the next."""
+    """Measures a model from one forward pass to the next.
 
-    def __init__(self):
+    Args:
+      report: returns the report of the model.
+    """
+
+    def __init__(self, report: Callable[[], dict]):
+        self._report = report
         self.latest: dict[str, float] = {}
         self._hook = None
         self._before: dict[str, int] | None = None
@@ -36,7 +43,7 @@ class _Meter:
         if self._before is not None:
             self._end(model)
             return
-        self._before = _bytes_of(model)
+        self._before = _bytes_of(self._report())
         _runtime.measure(True)
 
     def _end(self, model: nn.Module) -> None:
@@ -46,10 +53,11 @@ class _Meter:
         self._hook.remove()
         self._hook = None
         _runtime.measure(False)
-        after = _bytes_of(model)
+        report = self._report()
+        after = _bytes_of(report)
         self.latest = {name: count - before.get(name, 0)
                        for name, count in after.items()}
-        self.latest["state_bytes"] = report(model)["total"]["state_bytes"]
+        self.latest["state_bytes"] = report["total"]["state_bytes"]
         sums: dict[str, list[float]] = {}
         for kind, measure in _runtime.read_measures():
             of_role = sums.setdefault(_ROLES[kind], [0.0, 0.0, 0])
@@ -86,15 +94,24 @@ def metrics(model: nn.Module) -> dict[str, float]:
       ValueError: for a model that zpp.torch.compress was not called with.
     """
     report(model)  # An error where there is none.
-    meter = _meters.setdefault(model, _Meter())
+    weak = weakref.ref(model)
+    return measure(model, lambda: report(weak()), (
+        communication for _, _, communication in communications_of(model)))
+
+
+def measure(model: nn.Module, report: Callable[[], dict],
+            communications: Iterable[Communication]) -> dict[str, float]:
+    """The metrics of a model, with its report and its communications."""
+    if model not in _meters:
+        _meters[model] = _Meter(report)
+    meter = _meters[model]
     meter.arm(model)
-    return meter.latest | {
-        name: error for _, _, communication in communications_of(model)
-        for name, error in communication.errors().items()}
+    return meter.latest | {name: error for communication in communications
+                           for name, error in communication.errors().items()}
 
 
-def _bytes_of(model: nn.Module) -> dict[str, int]:
-    total = report(model)["total"]
+def _bytes_of(report: dict) -> dict[str, int]:
+    total = report["total"]
     return ({f"bytes/{tier}": count for tier, count in total["after"].items()}
             | {f"bytes_as_written/{tier}": count
                for tier, count in total["before"].items()})

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """All that zpp.torch uses of PyTorch beyond its public interface."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -283,12 +284,19 @@ def reduced_parameters() -> tuple[Any, ...]:
 def _follow(reduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def call(parameters: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        _reducing.parameters = tuple(parameters)
-        try:
+        with reducing(parameters):
             return reduce(parameters, *args, **kwargs)
-        finally:
-            _reducing.parameters = ()
     return call
+
+
+@contextlib.contextmanager
+def reducing(parameters: Iterable[Any]) -> Iterator[None]:
+    """Has `reduced_parameters` return these."""
+    _reducing.parameters = tuple(parameters)
+    try:
+        yield
+    finally:
+        _reducing.parameters = ()
 
 
 # FSDP2 tells nobody else.
@@ -473,6 +481,11 @@ def current_pass() -> tuple[int, int]:
     return _forward_passes, torch._C._current_graph_task_id()
 
 
+def begin_forward_pass() -> None:
+    global _forward_passes
+    _forward_passes += 1
+
+
 def count_forward_passes(module: FSDPModule) -> None:
     """Counts the forward passes that begin with a module; and all of its own, if they
     begin with another one for which this was not called."""
@@ -482,10 +495,9 @@ def count_forward_passes(module: FSDPModule) -> None:
     original = getattr(state, _FORWARD)
 
     def begin(*args: Any) -> Any:
-        global _forward_passes
         root = state._state_ctx.iter_forward_root
         if root is None or _FORWARD not in vars(root):
-            _forward_passes += 1
+            begin_forward_pass()
         return original(*args)
 
     setattr(state, _FORWARD, begin)
