@@ -2,7 +2,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A training step with zpp beside what else there is: JAX FSDP, PyTorch's FSDP2,
-DeepSpeed ZeRO-3 and DeepSpeed ZeRO++.
+DeepSpeed ZeRO-3, DeepSpeed ZeRO++ and the latter on zpp's exchanges.
 
     python bench/peers.py [--links 50gbit nvlink] [--peers FSDP2]
 

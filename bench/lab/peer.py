@@ -49,6 +49,7 @@ _ZERO3 = {
     "reduce_bucket_size": 2e8, "stage3_prefetch_bucket_size": 1e8,
     "stage3_max_live_parameters": 3e8, "stage3_max_reuse_distance": 0,
     "stage3_param_persistence_threshold": 1e5}
+_ZEROPP = _ZERO3 | {"zero_quantized_weights": True, "zero_quantized_gradients": True}
 
 PEERS = {
     "JAX FSDP": Peer("jax"),
@@ -63,8 +64,10 @@ PEERS = {
     "FSDP2 + zpp, i4:delta": Peer("torch", options=_ZPP | {
         "weights": "i4:delta", "accumulate": "gpu"}),
     "DeepSpeed ZeRO-3": Peer("torch", ("deepspeed",), zero=_ZERO3),
-    "DeepSpeed ZeRO++": Peer("torch", ("deepspeed",), zero=_ZERO3 | {
-        "zero_quantized_weights": True, "zero_quantized_gradients": True}),
+    "DeepSpeed ZeRO++": Peer("torch", ("deepspeed",), zero=_ZEROPP),
+    "DeepSpeed ZeRO++ on zpp": Peer("torch", ("deepspeed",), {}, _ZEROPP),
+    "DeepSpeed ZeRO++ on zpp, i4:delta": Peer(
+        "torch", ("deepspeed",), {"weights": "i4:delta"}, _ZEROPP),
 }
 
 
@@ -273,13 +276,18 @@ class TorchTrainer:
                         args: argparse.Namespace):
         import deepspeed
         assert peer.zero is not None
+        own = {}
+        if peer.options is not None:
+            import zpp.deepspeed
+            zpp.deepspeed.install()
+            own = {"zpp": {"mesh": tiers_of(args.config), **peer.options}}
         engine, *_ = deepspeed.initialize(
             model=model, model_parameters=model.parameters(), config={
                 "train_micro_batch_size_per_gpu": len(self._tokens),
                 "bf16": {"enabled": True},
                 "optimizer": {"type": "AdamW", "params": adam | {
                     "weight_decay": 0.0, "torch_adam": True}},
-                "zero_optimization": {**peer.zero}})
+                "zero_optimization": {**peer.zero}, **own})
 
         def step() -> float:
             loss = engine(self._tokens)
