@@ -24,6 +24,7 @@ from zpp.jax import _partition_cache, _partitioner, _placements, _tiles
 from zpp.jax._callbacks import is_call
 from zpp.jax._partitioner import PartitionError, Program, groups_in
 from zpp.jax._partitioner import list_groups, restore_groups, run_partitioner
+from zpp.jax._partitioner import set_results
 from zpp.jax._tiles import Axis, DeviceMesh
 
 #: Custom calls at the border of a manual computation where it is no operation.
@@ -273,16 +274,20 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
     """Puts the program of a device into `module`, the step. `main` keeps its
     signature, and everything else is erased."""
     border = _Gspmd() if mesh is None else _Shardy(*mesh)
-    local = _read_program(program, border)
-    body = main_of(local, "partitioned_main")
+    for operation in list(module.body.operations):
+        if operation.operation.name == "func.func" and operation != main:
+            operation.operation.erase()
+    local = _read_program(program, border, set(map(_symbol, module.body.operations)))
+    body = main_of(local, _BODY)
     body.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    *_, end = body.regions[0].blocks[0].operations
+    *values, nothing = end.operands
+    set_results(body, values)
+    nothing.owner.erase()
     # They are XLA's: shardings and layouts of its parameters.
     for name in ("arg_attrs", "res_attrs"):
         if name in body.attributes:
             del body.attributes[name]
-    for operation in list(module.body.operations):
-        if operation.operation.name == "func.func" and operation != main:
-            operation.operation.erase()
     global_type, local_type = _type_of(main), _type_of(body)
     for what, shardings, whole, part in (
             ("arguments", program.inputs, global_type.inputs, local_type.inputs),
@@ -324,22 +329,31 @@ def _check_parts(sharding, whole: ir.Type, part: ir.Type) -> None:
                                  f"{sharding}")
 
 
-def _read_program(program: Program, border: "_Gspmd | _Shardy") -> ir.Module:
-    """The program of a device, whose functions have names that the step does not have,
-    with the groups that HLO's text has. The translation to StableHLO loses the order of
-    devices, and mixes up meshes where there are several."""
+def _read_program(program: Program, border: "_Gspmd | _Shardy", taken: set[str]
+                  ) -> ir.Module:
+    """The program of a device, with the groups that HLO's text has. The translation to
+    StableHLO loses the order of devices, and mixes up meshes where there are several.
+
+    taken: the symbols of the step, which the program does not have.
+    """
     try:
         local = ir.Module.parse(program.module)
     except ir.MLIRError as error:
         raise PartitionError(f"its partitioned program is not StableHLO: "
                              f"{error}") from None
+    # Each name takes a walk through the program, which may have thousands.
     for operation in list(local.body.operations):
-        name = f"partitioned_{_symbol(operation)}"
-        ir.SymbolTable.replace_all_symbol_uses(_symbol(operation), name,
-                                               local.operation)
-        ir.SymbolTable.set_symbol_name(operation, name)
+        name = _symbol(operation)
+        if name in taken or name == _BODY:
+            new = _BODY if name == "main" else f"partitioned_{name}"
+            ir.SymbolTable.replace_all_symbol_uses(name, new, local.operation)
+            ir.SymbolTable.set_symbol_name(operation, new)
     restore_groups(local, groups_in(program.text, is_of_all=True), border.write_groups)
     return local
+
+
+#: The function of a device's program.
+_BODY = "partitioned_main"
 
 
 class _Gspmd:
@@ -374,6 +388,8 @@ class _Shardy:
 
     def __init__(self, name: str, mesh: DeviceMesh):
         self._name, self._mesh = name, mesh
+        #: The axes of each dim by the sharding, of which a step has few.
+        self._dims: dict[str, list] = {}
 
     def build(self, arguments: list, parts: list, results: list,
               call: Callable[[list], list], program: Program) -> list:
@@ -399,11 +415,10 @@ class _Shardy:
         rank = value.rank if isinstance(value, ir.RankedTensorType) else 0
         dims: list[list[Axis] | None] = [[] for _ in range(rank)]
         if sharding.is_tiled():
-            shape = sharding.tile_assignment_dimensions()
-            devices = np.array(sharding.tile_assignment_devices())
-            places = np.empty((len(shape), len(devices)), np.int64)
-            places[:, devices] = np.unravel_index(np.arange(len(devices)), shape)
-            dims = [self._mesh.find_axes(places[dim]) for dim in range(rank)]
+            name = str(sharding)
+            if name not in self._dims:
+                self._dims[name] = self._find_dims(sharding)
+            dims = self._dims[name][:rank]
         if None in dims or not (sharding.is_tiled() or sharding.is_replicated()):
             raise PartitionError(
                 f"expected shardings over the axes {', '.join(self._mesh.axes)}, but "
@@ -411,6 +426,14 @@ class _Shardy:
         return sdy.TensorShardingAttr.get(self._name, [
             sdy.DimensionShardingAttr.get(list(map(self._make_axis, axes or [])),
                                           is_closed=True) for axes in dims])
+
+    def _find_dims(self, sharding) -> list[list[Axis] | None]:
+        """The axes of each dim, and of what is replicated."""
+        shape = sharding.tile_assignment_dimensions()
+        devices = np.array(sharding.tile_assignment_devices())
+        places = np.empty((len(shape), len(devices)), np.int64)
+        places[:, devices] = np.unravel_index(np.arange(len(devices)), shape)
+        return list(map(self._mesh.find_axes, places))
 
     def _make_axis(self, axis: Axis) -> sdy.AxisRefAttr:
         return sdy.AxisRefAttr.get(axis.name, (
