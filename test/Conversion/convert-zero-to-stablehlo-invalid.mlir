@@ -92,10 +92,10 @@ func.func @loop_carried(%w: tensor<4xf32>) {
   // expected-error@+1 {{failed to legalize 'stablehlo.while': expected local tensors, but got a partitioned one}}
   "stablehlo.while"(%w) ({
   ^bb0(%a: tensor<4xf32>):
-    "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
+    stablehlo.return %a : tensor<4xf32>
   }, {
   ^bb0(%a: !zero.shard<16xf32, dim 0 = ("gpu") on #mesh>):
-    "stablehlo.return"(%w) : (tensor<4xf32>) -> ()
+    stablehlo.return %w : tensor<4xf32>
   }) : (tensor<4xf32>) -> ()
   return
 }

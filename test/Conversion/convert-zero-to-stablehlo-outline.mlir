@@ -14,7 +14,7 @@ func.func @layers(%a: tensor<8x64xbf16>, %b: tensor<8x64xbf16>, %c: tensor<16x64
   // CHECK: %[[SENT:.*]] = call @zero_quantize(%arg1)
   // CHECK: call @[[OTHER:zero_quantize_[0-9]+]](%arg2)
   // CHECK: "stablehlo.all_to_all"(%[[SENT]])
-  // CHECK: "stablehlo.reshape"(%arg0)
+  // CHECK: stablehlo.reshape %arg0
   // CHECK: return
   %e = tensor.empty() : tensor<4x144xi8>
   %f = tensor.empty() : tensor<4x272xi8>

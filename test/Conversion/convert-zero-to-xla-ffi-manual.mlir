@@ -5,33 +5,32 @@
 
 #mesh = #zero.mesh<"gpu" = 2>
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=2]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["gpu"=2]>
 
 // CHECK-LABEL: func @two
 func.func @two(%x: tensor<8xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
-  // CHECK-NEXT: %[[FIRST:.*]]:2 = "sdy.manual_computation"(%arg0)
-  // CHECK-SAME: in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>
-  // CHECK-SAME: out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>, <@mesh, [{"gpu"}]>]>
-  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>]>}> ({
-  ^bb0(%a: tensor<4xf32>):
-    // CHECK: "stablehlo.constant"() <{value = dense<0> : tensor<1xi8>}>
-    // CHECK: "zpp.start"
+  // CHECK-NEXT: %[[FIRST:.*]]:2 = sdy.manual_computation(%arg0)
+  // CHECK-SAME: in_shardings=[<@mesh, [{"gpu"}]>]
+  // CHECK-SAME: out_shardings=[<@mesh, [{"gpu"}, {}]>, <@mesh, [{"gpu"}]>]
+  %r = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"gpu"}]>] out_shardings=[<@mesh, [{"gpu"}, {}]>] manual_axes={"gpu"} (%a: tensor<4xf32>) {
+    // CHECK: stablehlo.constant dense<0> : tensor<1xi8>
+    // CHECK: @zpp.start(
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
-    // CHECK: %[[W:.*]]:2 = "stablehlo.custom_call"{{.*}}"zpp.wait"
+    // CHECK: %[[W:.*]]:2 = stablehlo.custom_call @zpp.wait(
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    // CHECK: "sdy.return"(%[[W]]#0, %[[W]]#1)
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    // CHECK: sdy.return %[[W]]#0, %[[W]]#1
+    sdy.return %w : tensor<2x4xf32>
   // CHECK: (tensor<8xf32>) -> (tensor<4x4xf32>, tensor<2xi8>)
-  }) : (tensor<8xf32>) -> tensor<4x4xf32>
-  // CHECK-NEXT: %[[SECOND:.*]] = "sdy.manual_computation"(%arg0, %[[FIRST]]#1)
-  // CHECK-SAME: in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, [{"gpu"}]>]>
+  } : (tensor<8xf32>) -> tensor<4x4xf32>
+  // CHECK-NEXT: %[[SECOND:.*]] = sdy.manual_computation(%arg0, %[[FIRST]]#1)
+  // CHECK-SAME: in_shardings=[<@mesh, [{"gpu"}]>, <@mesh, [{"gpu"}]>]
   %s = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>]>}> ({
-  // CHECK-NEXT: ^bb0(%[[A:.*]]: tensor<4xf32>, %[[T:.*]]: tensor<1xi8>):
+  // CHECK-SAME: (%[[A:[^:]+]]: tensor<4xf32>, %[[T:[^:]+]]: tensor<1xi8>)
   ^bb0(%a: tensor<4xf32>):
-    // CHECK-NEXT: "stablehlo.custom_call"(%[[A]], %[[T]]){{.*}}"zpp.start"
+    // CHECK-NEXT: stablehlo.custom_call @zpp.start(%[[A]], %[[T]])
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   // CHECK: (tensor<8xf32>, tensor<2xi8>) -> tensor<4x4xf32>
   }) : (tensor<8xf32>) -> tensor<4x4xf32>
   // CHECK: return %[[FIRST]]#0, %[[SECOND]]
@@ -42,32 +41,29 @@ func.func @two(%x: tensor<8xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
 
 // CHECK-LABEL: func @loop
 func.func @loop(%x: tensor<8xf32>) -> (tensor<4x4xf32>, tensor<8xf32>) {
-  // CHECK-NEXT: %[[FIRST:.*]]:2 = "sdy.manual_computation"(%arg0)
-  %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}, {}]>]>}> ({
-  ^bb0(%a: tensor<4xf32>):
+  // CHECK-NEXT: %[[FIRST:.*]]:2 = sdy.manual_computation(%arg0)
+  %r = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"gpu"}]>] out_shardings=[<@mesh, [{"gpu"}, {}]>] manual_axes={"gpu"} (%a: tensor<4xf32>) {
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
-  }) : (tensor<8xf32>) -> tensor<4x4xf32>
-  // CHECK: %[[LOOP:.*]]:2 = "stablehlo.while"(%arg0, %[[FIRST]]#1) ({
+    sdy.return %w : tensor<2x4xf32>
+  } : (tensor<8xf32>) -> tensor<4x4xf32>
+  // CHECK: %[[LOOP:.*]]:2 = stablehlo.while(%[[A:[^ ]+]] = %arg0, %[[T:[^ ]+]] = %[[FIRST]]#1)
   %s = "stablehlo.while"(%x) ({
   ^bb0(%a: tensor<8xf32>):
-    %c = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+    %c = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %c : tensor<i1>
   }, {
-  // CHECK: }, {
-  // CHECK-NEXT: ^bb0(%[[A:.*]]: tensor<8xf32>, %[[T:.*]]: tensor<2xi8>):
+  // CHECK: } do {
   ^bb0(%a: tensor<8xf32>):
-    // CHECK-NEXT: %[[M:.*]]:2 = "sdy.manual_computation"(%[[A]], %[[T]])
-    %m = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
-    ^bb0(%b: tensor<4xf32>):
+    // CHECK-NEXT: %[[M:.*]]:2 = sdy.manual_computation(%[[A]], %[[T]])
+    %m = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"gpu"}]>] out_shardings=[<@mesh, [{"gpu"}]>] manual_axes={"gpu"} (%b: tensor<4xf32>) {
       %y = zero.start @zpp_host::@gather(%b) : (tensor<4xf32>) -> tensor<2x4xf32>
       %w = zero.wait %y from(%b : tensor<4xf32>) : tensor<2x4xf32>
       %f = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
-      "sdy.return"(%f) : (tensor<4xf32>) -> ()
-    }) : (tensor<8xf32>) -> tensor<8xf32>
-    // CHECK: "stablehlo.return"(%[[M]]#0, %[[M]]#1)
-    "stablehlo.return"(%m) : (tensor<8xf32>) -> ()
+      sdy.return %f : tensor<4xf32>
+    } : (tensor<8xf32>) -> tensor<8xf32>
+    // CHECK: stablehlo.return %[[M]]#0, %[[M]]#1
+    stablehlo.return %m : tensor<8xf32>
   }) : (tensor<8xf32>) -> tensor<8xf32>
   return %r, %s : tensor<4x4xf32>, tensor<8xf32>
 }
@@ -77,26 +73,24 @@ func.func @loop(%x: tensor<8xf32>) -> (tensor<4x4xf32>, tensor<8xf32>) {
 
 // CHECK-LABEL: func @alone
 func.func @alone(%x: tensor<8xf32>) -> tensor<8xf32> {
-  // CHECK: %[[C:.*]] = "stablehlo.constant"() <{value = dense<0> : tensor<2xi8>}>
-  // CHECK: "stablehlo.while"(%arg0, %[[C]]) ({
+  // CHECK: %[[C:.*]] = stablehlo.constant dense<0> : tensor<2xi8>
+  // CHECK: stablehlo.while(%[[A:[^ ]+]] = %arg0, %[[T:[^ ]+]] = %[[C]])
   %s = "stablehlo.while"(%x) ({
   ^bb0(%a: tensor<8xf32>):
-    %c = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%c) : (tensor<i1>) -> ()
+    %c = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %c : tensor<i1>
   }, {
   ^bb0(%a: tensor<8xf32>):
-    // CHECK: }, {
-    // CHECK-NEXT: ^bb0(%[[A:.*]]: tensor<8xf32>, %[[T:.*]]: tensor<2xi8>):
-    // CHECK-NEXT: %[[M:.*]]:2 = "sdy.manual_computation"(%[[A]], %[[T]])
-    %m = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
-    ^bb0(%b: tensor<4xf32>):
+    // CHECK: } do {
+    // CHECK-NEXT: %[[M:.*]]:2 = sdy.manual_computation(%[[A]], %[[T]])
+    %m = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"gpu"}]>] out_shardings=[<@mesh, [{"gpu"}]>] manual_axes={"gpu"} (%b: tensor<4xf32>) {
       %y = zero.start @zpp_host::@gather(%b) : (tensor<4xf32>) -> tensor<2x4xf32>
       %w = zero.wait %y from(%b : tensor<4xf32>) : tensor<2x4xf32>
       %f = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
-      "sdy.return"(%f) : (tensor<4xf32>) -> ()
-    }) : (tensor<8xf32>) -> tensor<8xf32>
-    // CHECK: "stablehlo.return"(%[[M]]#0, %[[M]]#1)
-    "stablehlo.return"(%m) : (tensor<8xf32>) -> ()
+      sdy.return %f : tensor<4xf32>
+    } : (tensor<8xf32>) -> tensor<8xf32>
+    // CHECK: stablehlo.return %[[M]]#0, %[[M]]#1
+    stablehlo.return %m : tensor<8xf32>
   }) : (tensor<8xf32>) -> tensor<8xf32>
   return %s : tensor<8xf32>
 }

@@ -46,7 +46,7 @@
 // REDEFINE: %{options} = tuning.prefetch-bytes=7 tuning.rotate=32 tuning.block=64 reduced=none gradients=none start=all frozen=keep target=cuda
 // RUN: zpp-opt %s --zeropp="%{options}" --remarks-filter=none -o /dev/null 2>&1 | count 0
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func @step(%w: tensor<4x64xf32>) -> tensor<4x64xf32> {
   return %w : tensor<4x64xf32>
 }

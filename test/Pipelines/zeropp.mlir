@@ -40,7 +40,7 @@
 // CHECK-NOT: zero.
 // CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "node">]>{{.*}}zpp.keep{{.*}}tensor<1x{{.*}}272xi8>)
 // CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>{{.*}}x272xi8>)
-// CHECK: "stablehlo.optimization_barrier"{{.*}}tensor<2x272xi8>)
+// CHECK: stablehlo.optimization_barrier{{.*}}tensor<2x272xi8>
 // CHECK: "stablehlo.all_gather"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>
 // CHECK-NOT: stablehlo.all_gather
 // CHECK: "stablehlo.all_to_all"{{.*}}axes = [#stablehlo.axis_ref<name = "gpu">]>{{.*}}tensor<4x528xi8>
@@ -81,31 +81,30 @@
 // Back end (b): the gathers and the scatter are functions on the host, the
 // secondary partition goes from one to the next.
 // FFI-LABEL: func @step
-// FFI-DAG: "stablehlo.optimization_barrier"(%arg1)
-// FFI-DAG: %[[S:.*]]:4 = "stablehlo.custom_call"(%arg0, %{{.*}}function = "zpp_collective_0", inputs = 1 : i64, outputs = 2 : i64, workspace = 1 : i64{{.*}}"zpp.start"
-// FFI: %[[W:.*]]:3 = "stablehlo.custom_call"(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2, %[[S]]#3)
-// FFI-SAME: "zpp.wait"
-// FFI: "stablehlo.custom_call"(%[[W]]#0, %[[W]]#2)
-// FFI-SAME: function = "zpp_collective_1"{{.*}}"zpp.start"
-// FFI: function = "zpp_collective_2"{{.*}}"zpp.start"
-// FFI: function = "zpp_collective_2"{{.*}}"zpp.wait"
+// FFI-DAG: stablehlo.optimization_barrier %arg1
+// FFI-DAG: %[[S:.*]]:4 = stablehlo.custom_call @zpp.start(%arg0, %{{.*}}function = "zpp_collective_0", inputs = 1 : i64, outputs = 2 : i64, workspace = 1 : i64
+// FFI: %[[W:.*]]:3 = stablehlo.custom_call @zpp.wait(%arg0, %[[S]]#0, %[[S]]#1, %[[S]]#2, %[[S]]#3)
+// FFI: stablehlo.custom_call @zpp.start(%[[W]]#0, %[[W]]#2)
+// FFI-SAME: function = "zpp_collective_1"
+// FFI: @zpp.start({{.*}}function = "zpp_collective_2"
+// FFI: @zpp.wait({{.*}}function = "zpp_collective_2"
 // FFI: return
 // FFI: module @zpp_host
 // FFI-COUNT-3: func.func @zpp_collective_{{.*}}{zpp.workspace}
 // FFI-NOT: func.func @zpp_collective_
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func @step(%w: tensor<4x64xbf16>, %x: tensor<f32>) -> (tensor<f32>, tensor<4x64xf32>, tensor<f32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xbf16>) -> tensor<32x64xbf16>
-  %1:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<4x64xbf16>, tensor<f32>) -> (tensor<4x64xbf16>, tensor<f32>)
+  %1:2 = stablehlo.optimization_barrier %w, %x : tensor<4x64xbf16>, tensor<f32>
   %2 = "stablehlo.all_gather"(%1#0) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xbf16>) -> tensor<32x64xbf16>
-  %3 = "stablehlo.convert"(%2) : (tensor<32x64xbf16>) -> tensor<32x64xf32>
-  %computed = "stablehlo.dot"(%3, %3) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
+  %3 = stablehlo.convert %2 : (tensor<32x64xbf16>) -> tensor<32x64xf32>
+  %computed = stablehlo.dot %3, %3 : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
   %4 = "stablehlo.reduce_scatter"(%computed) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "node">, #stablehlo.axis_ref<name = "gpu">]>, scatter_dimension = 0 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
   }) : (tensor<32x64xf32>) -> tensor<4x64xf32>
-  %read = "stablehlo.dot"(%0, %0) : (tensor<32x64xbf16>, tensor<32x64xbf16>) -> tensor<f32>
+  %read = stablehlo.dot %0, %0 : (tensor<32x64xbf16>, tensor<32x64xbf16>) -> tensor<f32>
   return %read, %4, %1#1 : tensor<f32>, tensor<4x64xf32>, tensor<f32>
 }

@@ -10,6 +10,6 @@
 
 func.func @main(%w: tensor<4xf32>) -> tensor<4xf32> {
   // A comment, so that the op is on a line of its own.
-  %g = "stablehlo.negate"(%w) : (tensor<4xf32>) -> tensor<4xf32>
+  %g = stablehlo.negate %w : tensor<4xf32>
   return %g : tensor<4xf32>
 }

@@ -21,7 +21,7 @@
 func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
   %b = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-    "stablehlo.return"(%x) : (tensor<f32>) -> ()
+    stablehlo.return %x : tensor<f32>
   }) : (tensor<4xf32>) -> tensor<4xf32>
   return %b : tensor<4xf32>
 }

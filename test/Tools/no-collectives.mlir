@@ -37,7 +37,7 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 //--- hlo.mlir
 func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
-  %0 = "stablehlo.custom_call"(%x) <{call_target_name = "Sharding"}> {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
+  %0 = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
 
@@ -48,16 +48,16 @@ func.func @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) -> ten
 
 //--- sharded.mlir
 module attributes {mhlo.num_partitions = 8 : i32} {
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=4]>
   func.func @main(%w: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"node", "gpu"}, {}]>}) -> tensor<8x8xf32> {
-    %0 = "stablehlo.dot"(%w, %w) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %0 = stablehlo.dot %w, %w : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
     return %0 : tensor<8x8xf32>
   }
 }
 
 //--- replicated.mlir
 module attributes {mhlo.num_partitions = 8 : i32} {
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=4]>
   func.func @main(%w: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) -> tensor<8x8xf32> {
     return %w : tensor<8x8xf32>
   }

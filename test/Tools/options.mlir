@@ -161,13 +161,13 @@
 // RUN:   | FileCheck %s --check-prefix=MALFORMED && %{no_output}
 // MALFORMED: <stdin>:1:22: error: expected operation name in quotes
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func @step(%w: tensor<4x64xf32>) -> (tensor<f32>, tensor<f32>, tensor<4x64xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
-  %1 = "stablehlo.optimization_barrier"(%w) : (tensor<4x64xf32>) -> tensor<4x64xf32>
+  %1 = stablehlo.optimization_barrier %w : tensor<4x64xf32>
   %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
-  %read = "stablehlo.dot"(%0, %0) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
-  %read1 = "stablehlo.dot"(%2, %2) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
-  %new = "stablehlo.negate"(%w) : (tensor<4x64xf32>) -> tensor<4x64xf32>
+  %read = stablehlo.dot %0, %0 : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
+  %read1 = stablehlo.dot %2, %2 : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
+  %new = stablehlo.negate %w : tensor<4x64xf32>
   return %read, %read1, %new : tensor<f32>, tensor<f32>, tensor<4x64xf32>
 }

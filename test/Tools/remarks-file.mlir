@@ -24,13 +24,13 @@
 #sum = loc(fused["jit(step)/psum", "train.py":30:1])
 func.func @main(%w: tensor<4x64xf32>, %x: tensor<8x32xf32>) -> tensor<8x64xf32> {
   %g = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, use_global_device_ids}> : (tensor<4x64xf32>) -> tensor<32x64xf32> loc(#call)
-  %y = "stablehlo.dot_general"(%x, %g) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<8x32xf32>, tensor<32x64xf32>) -> tensor<8x64xf32>
+  %y = stablehlo.dot_general %x, %g, contracting_dims = [1] x [0] : (tensor<8x32xf32>, tensor<32x64xf32>) -> tensor<8x64xf32>
   return %y : tensor<8x64xf32>
 }
 func.func @other(%x: tensor<i32>) -> tensor<i32> {
   %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
-    "stablehlo.return"(%a) : (tensor<i32>) -> ()
+    stablehlo.return %a : tensor<i32>
   }) : (tensor<i32>) -> tensor<i32> loc(#sum)
   return %0 : tensor<i32>
 }

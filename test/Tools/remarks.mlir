@@ -14,21 +14,21 @@
 // ALL: [Passed] rewritten | Category:zero-quantize-all-gather | {{.*}}slices of 1024 bytes travel in 272
 // IMPORT: Category:zero-import-collectives
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func @step(%w: tensor<4x64xf32>, %n: tensor<i32>) -> tensor<f32> {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
   %1 = "stablehlo.while"(%n) ({
   ^bb0(%i: tensor<i32>):
-    %more = "stablehlo.constant"() <{value = dense<false> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+    %more = stablehlo.constant dense<false> : tensor<i1>
+    stablehlo.return %more : tensor<i1>
   }, {
   ^bb0(%i: tensor<i32>):
   %2 = "stablehlo.all_reduce"(%i) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
-    "stablehlo.return"(%a) : (tensor<i32>) -> ()
+    stablehlo.return %a : tensor<i32>
   }) : (tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%2) : (tensor<i32>) -> ()
+    stablehlo.return %2 : tensor<i32>
   }) : (tensor<i32>) -> tensor<i32>
-  %read = "stablehlo.dot"(%0, %0) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
+  %read = stablehlo.dot %0, %0 : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<f32>
   return %read : tensor<f32>
 }

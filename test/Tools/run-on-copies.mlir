@@ -51,7 +51,7 @@ zero-report{mesh=node:2,gpu:2 format=json output=never.json}
   "func.func"() <{function_type = (tensor<64x128xbf16>, tensor<16x256xbf16>) -> tensor<16x128xbf16>, sym_name = "main"}> ({
   ^bb0(%arg0: tensor<64x128xbf16>, %arg1: tensor<16x256xbf16>):
     %0 = "stablehlo.all_gather"(%arg0) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> : (tensor<64x128xbf16>) -> tensor<256x128xbf16>
-    %1 = "stablehlo.dot_general"(%arg1, %0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<16x256xbf16>, tensor<256x128xbf16>) -> tensor<16x128xbf16>
+    %1 = stablehlo.dot_general %arg1, %0, contracting_dims = [1] x [0] : (tensor<16x256xbf16>, tensor<256x128xbf16>) -> tensor<16x128xbf16>
     "func.return"(%1) : (tensor<16x128xbf16>) -> ()
   }) : () -> ()
 }) {mhlo.num_partitions = 4 : i32} : () -> ()

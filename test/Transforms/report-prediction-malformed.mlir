@@ -25,15 +25,15 @@ func.func @starts(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 }
 
 func.func @main(%w: tensor<4x8xf32>, %x: tensor<16x32xf32>, %h: tensor<1152921504606846975xf32>, %i: tensor<1152921504606846975xf32>, %j: tensor<1152921504606846975xf32>) -> tensor<4x8xf32> {
-  %0 = "stablehlo.dynamic_update_slice"() : () -> tensor<4x8xf32>
+  %0 = stablehlo.dynamic_update_slice  : () -> tensor<4x8xf32>
   %1 = "stablehlo.dynamic_slice"() : () -> tensor<4x8xf32>
-  %2 = "stablehlo.dynamic_update_slice"(%h, %h) : (tensor<1152921504606846975xf32>, tensor<1152921504606846975xf32>) -> tensor<1152921504606846975xf32>
-  %3:2 = "stablehlo.custom_call"(%w) <{call_target_name = "zpp.start", backend_config = {inputs = 7 : i64, outputs = 7 : i64}}> : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
-  %4:2 = "stablehlo.custom_call"(%3#0) <{call_target_name = "zpp.wait", backend_config = {inputs = -1 : i64, outputs = 9 : i64}}> : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
-  %5 = "stablehlo.custom_call"() <{call_target_name = "zpp.wait"}> : () -> tensor<4x8xf32>
+  %2 = stablehlo.dynamic_update_slice %h, %h : (tensor<1152921504606846975xf32>, tensor<1152921504606846975xf32>) -> tensor<1152921504606846975xf32>
+  %3:2 = stablehlo.custom_call @zpp.start(%w) {backend_config = {inputs = 7 : i64, outputs = 7 : i64}} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+  %4:2 = stablehlo.custom_call @zpp.wait(%3#0) {backend_config = {inputs = -1 : i64, outputs = 9 : i64}} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+  %5 = stablehlo.custom_call @zpp.wait() : () -> tensor<4x8xf32>
   %6 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %8 = "stablehlo.all_gather"(%w) : (tensor<4x8xf32>) -> tensor<32x8xf32>
   %9 = "stablehlo.all_reduce"() : () -> tensor<32x8xf32>
-  %7 = "stablehlo.dot"(%x, %6) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %7 = stablehlo.dot %x, %6 : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
   return %4#1 : tensor<4x8xf32>
 }

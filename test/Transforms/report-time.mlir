@@ -58,12 +58,12 @@
 // TABLE-NOT:  unknown number
 // TWICE:      "compute_usec": 143.16
 "builtin.module"() ({
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=2]>
   func.func public @main(%x: tensor<1024x1024xbf16>, %a: tensor<256x1024xbf16>, %b: tensor<256x1024xbf16>) -> tensor<1024x1024xbf16> {
     %0 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}> : (tensor<256x1024xbf16>) -> tensor<1024x1024xbf16>
-    %1 = "stablehlo.dot_general"(%x, %0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %1 = stablehlo.dot_general %x, %0, contracting_dims = [1] x [0] : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
     %2 = "stablehlo.all_gather"(%b) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}> : (tensor<256x1024xbf16>) -> tensor<1024x1024xbf16>
-    %3 = "stablehlo.dot_general"(%1, %2) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    %3 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [0] : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
     func.return %3 : tensor<1024x1024xbf16>
   }
 }) {mhlo.num_partitions = 4 : i32} : () -> ()
@@ -75,22 +75,21 @@
 // CHECK: "flops": 5705728,
 // CHECK: "unknown_loops": 0
 "builtin.module"() ({
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=2]>
   func.func public @main(%x: tensor<4x10x10x8xbf16>, %k: tensor<5x5x8x16xbf16>, %w: tensor<64x64xbf16>) -> tensor<64x64xbf16> {
-    %c = "stablehlo.convolution"(%x, %k) <{batch_group_count = 1 : i64, dimension_numbers = #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>, feature_group_count = 1 : i64}> : (tensor<4x10x10x8xbf16>, tensor<5x5x8x16xbf16>) -> tensor<4x10x10x16xbf16>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %six = "stablehlo.constant"() <{value = dense<6> : tensor<i32>}> : () -> tensor<i32>
-    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-    %0:2 = "stablehlo.while"(%zero, %w) ({
-    ^bb0(%i: tensor<i32>, %v: tensor<64x64xbf16>):
-      %less = "stablehlo.compare"(%i, %six) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%less) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %v: tensor<64x64xbf16>):
-      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %p = "stablehlo.dot_general"(%v, %w) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> tensor<64x64xbf16>
-      "stablehlo.return"(%next, %p) : (tensor<i32>, tensor<64x64xbf16>) -> ()
-    }) : (tensor<i32>, tensor<64x64xbf16>) -> (tensor<i32>, tensor<64x64xbf16>)
+    %c = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<4x10x10x8xbf16>, tensor<5x5x8x16xbf16>) -> tensor<4x10x10x16xbf16>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %six = stablehlo.constant dense<6> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %0:2 = stablehlo.while(%i = %zero, %v = %w) : tensor<i32>, tensor<64x64xbf16>
+    cond {
+      %less = stablehlo.compare LT, %i, %six : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+    } do {
+      %next = stablehlo.add %i, %one : tensor<i32>
+      %p = stablehlo.dot_general %v, %w, contracting_dims = [1] x [0] : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> tensor<64x64xbf16>
+      stablehlo.return %next, %p : tensor<i32>, tensor<64x64xbf16>
+    }
     func.return %0#1 : tensor<64x64xbf16>
   }
 }) {mhlo.num_partitions = 4 : i32} : () -> ()
@@ -103,20 +102,19 @@
 // CHECK: "unknown_loops": 1
 // TABLE: loops of an unknown number of iterations, which count once: 1
 "builtin.module"() ({
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=2]>
   func.func public @main(%n: tensor<i32>, %w: tensor<64x64xbf16>) -> tensor<64x64xbf16> {
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-    %0:2 = "stablehlo.while"(%zero, %w) ({
-    ^bb0(%i: tensor<i32>, %v: tensor<64x64xbf16>):
-      %less = "stablehlo.compare"(%i, %n) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%less) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %v: tensor<64x64xbf16>):
-      %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %p = "stablehlo.dot_general"(%v, %w) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> tensor<64x64xbf16>
-      "stablehlo.return"(%next, %p) : (tensor<i32>, tensor<64x64xbf16>) -> ()
-    }) : (tensor<i32>, tensor<64x64xbf16>) -> (tensor<i32>, tensor<64x64xbf16>)
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %0:2 = stablehlo.while(%i = %zero, %v = %w) : tensor<i32>, tensor<64x64xbf16>
+    cond {
+      %less = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+    } do {
+      %next = stablehlo.add %i, %one : tensor<i32>
+      %p = stablehlo.dot_general %v, %w, contracting_dims = [1] x [0] : (tensor<64x64xbf16>, tensor<64x64xbf16>) -> tensor<64x64xbf16>
+      stablehlo.return %next, %p : tensor<i32>, tensor<64x64xbf16>
+    }
     func.return %0#1 : tensor<64x64xbf16>
   }
 }) {mhlo.num_partitions = 4 : i32} : () -> ()

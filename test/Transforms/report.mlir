@@ -73,24 +73,24 @@
 // AFTER: "model_bytes": 32768,
 // AFTER-NEXT: "secondary_bytes": 4160
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func @step(%w: tensor<32x64xbf16>, %x: tensor<16xcomplex<f32>>, %p: tensor<3xi1>) -> (tensor<f32>, tensor<32x64xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<256x64xbf16> loc("step.py":3:5)
-  %1 = "stablehlo.optimization_barrier"(%w) : (tensor<32x64xbf16>) -> tensor<32x64xbf16>
+  %1 = stablehlo.optimization_barrier %w : tensor<32x64xbf16>
   %2 = "stablehlo.all_gather"(%1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<256x64xbf16> loc("step.py":4:5)
-  %3 = "stablehlo.dot"(%2, %2) : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<256x64xf32>
+  %3 = stablehlo.dot %2, %2 : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<256x64xf32>
   %4 = "stablehlo.reduce_scatter"(%3) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %add = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
   }) : (tensor<256x64xf32>) -> tensor<32x64xf32> loc("step.py":5:5)
   %5 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1, 3, 2], [4, 5, 6, 7]]> : tensor<2x4xi64>}> ({
   ^bb0(%a: tensor<complex<f32>>, %b: tensor<complex<f32>>):
-    "stablehlo.return"(%a) : (tensor<complex<f32>>) -> ()
+    stablehlo.return %a : tensor<complex<f32>>
   }) : (tensor<16xcomplex<f32>>) -> tensor<16xcomplex<f32>> loc("step.py":6:5)
   %6 = "stablehlo.collective_permute"(%p) <{source_target_pairs = dense<[[0, 4], [1, 2]]> : tensor<2x2xi64>}> : (tensor<3xi1>) -> tensor<3xi1> loc("step.py":7:5)
   %7 = "stablehlo.all_to_all"(%w) <{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xbf16>) -> tensor<32x64xbf16> loc("step.py":8:5)
-  %8 = "stablehlo.dot"(%0, %0) : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<f32>
+  %8 = stablehlo.dot %0, %0 : (tensor<256x64xbf16>, tensor<256x64xbf16>) -> tensor<f32>
   return %8, %4 : tensor<f32>, tensor<32x64xf32>
 }
 
@@ -106,26 +106,25 @@ func.func @step(%w: tensor<32x64xbf16>, %x: tensor<16xcomplex<f32>>, %p: tensor<
 // CHECK: in units of M 3.50 M 3.50 M - - 3.50 M 3.50 M
 // CHECK: M = 96 B
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "tensor"=2, "gpu"=3]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "tensor"=2, "gpu"=3]>
 func.func @calls(%w: tensor<2xf32>, %v: tensor<2xf32>) {
   call @layer(%w) : (tensor<2xf32>) -> ()
   call @layer(%v) : (tensor<2xf32>) -> ()
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %c9 = "stablehlo.constant"() <{value = dense<9> : tensor<i32>}> : () -> tensor<i32>
-  %0 = "stablehlo.while"(%c0) ({
-  ^bb0(%i: tensor<i32>):
-    %more = "stablehlo.compare"(%i, %c9) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c2 = stablehlo.constant dense<2> : tensor<i32>
+  %c9 = stablehlo.constant dense<9> : tensor<i32>
+  %0 = stablehlo.while(%i = %c0) : tensor<i32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c9 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     func.call @layer(%w) : (tensor<2xf32>) -> ()
-    %next = "stablehlo.add"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next) : (tensor<i32>) -> ()
-  }) : (tensor<i32>) -> tensor<i32>
+    %next = stablehlo.add %c2, %i : tensor<i32>
+    stablehlo.return %next : tensor<i32>
+  }
   %1 = "stablehlo.all_reduce"(%w) <{replica_groups = dense<[[0, 3], [1, 4], [2, 5], [6, 9], [7, 10], [8, 11]]> : tensor<6x2xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    "stablehlo.return"(%a) : (tensor<f32>) -> ()
+    stablehlo.return %a : tensor<f32>
   }) : (tensor<2xf32>) -> tensor<2xf32>
   return
 }
@@ -145,7 +144,7 @@ func.func private @layer(%w: tensor<2xf32>) {
 // LAST: tier of node:2,gpu:2
 // LAST: its bytes are not counted
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=2]>
 func.func @unknown(%x: tensor<4xf32>) {
   %0 = "stablehlo.all_to_all"(%x) <{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 2 : i64, replica_groups = dense<[[0, 3], [1, 2]]> : tensor<2x2xi64>}> : (tensor<4xf32>) -> tensor<4xf32>
   return

@@ -155,6 +155,6 @@ module @zpp_host {
 
 //--- marked.mlir
 func.func @step(%x: tensor<4xf32>) -> tensor<4xf32> {
-  %0 = "stablehlo.add"(%x, %x) {zpp.forward_only} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %0 = stablehlo.add %x, %x {zpp.forward_only} : tensor<4xf32>
   return %0 : tensor<4xf32>
 }

@@ -14,7 +14,7 @@
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
 // CHECK-LABEL: func @layers
-// CHECK: "stablehlo.while"
+// CHECK: stablehlo.while(
 // CHECK: zero.all_gather_chunks {{.*}} : tensor<1x1179664xi8> into
 // CHECK: zero.all_gather_chunks {{.*}} : tensor<2x1179664xi8> into
 // CHECK-NOT: zero.all_gather_chunks
@@ -27,20 +27,19 @@
 // LOOP-NOT: zero.all_gather_chunks
 // LOOP: return
 func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tensor<2x131072xi8>, %wd: tensor<2x16xi8>) -> (tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) {
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %za = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
-  %zb = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
-  %zc = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x131072xi8>}> : () -> tensor<4x2x131072xi8>
-  %zd = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x16xi8>}> : () -> tensor<4x2x16xi8>
-  %r:5 = "stablehlo.while"(%zero, %za, %zb, %zc, %zd) ({
-  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
-    %t = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
-    %as = "stablehlo.dynamic_slice"(%wa, %i, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %za = stablehlo.constant dense<0> : tensor<4x2x524288xi8>
+  %zb = stablehlo.constant dense<0> : tensor<4x2x524288xi8>
+  %zc = stablehlo.constant dense<0> : tensor<4x2x131072xi8>
+  %zd = stablehlo.constant dense<0> : tensor<4x2x16xi8>
+  %r:5 = stablehlo.while(%i = %zero, %oa = %za, %ob = %zb, %oc = %zc, %od = %zd) : tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+  cond {
+    %t = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %as = stablehlo.dynamic_slice %wa, %i, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %a0 = tensor.empty() : tensor<2x1x524288xi8>
     %a1 = zero.all_gather_chunks %as along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
@@ -50,7 +49,7 @@ func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tenso
     %a4 = tensor.empty() : tensor<4x2x524288xi8>
     %a5 = zero.all_gather_chunks %a3 along ["gpu"] on #mesh into %a4 {zpp.origin = {id = 0, role = "weight"}}
         : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
-    %bs = "stablehlo.dynamic_slice"(%wb, %i, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+    %bs = stablehlo.dynamic_slice %wb, %i, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %b0 = tensor.empty() : tensor<2x1x524288xi8>
     %b1 = zero.all_gather_chunks %bs along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
@@ -60,7 +59,7 @@ func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tenso
     %b4 = tensor.empty() : tensor<4x2x524288xi8>
     %b5 = zero.all_gather_chunks %b3 along ["gpu"] on #mesh into %b4 {zpp.origin = {id = 1, role = "weight"}}
         : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
-    %cs = "stablehlo.dynamic_slice"(%wc, %i, %zero) <{slice_sizes = array<i64: 1, 131072>}> : (tensor<2x131072xi8>, tensor<i32>, tensor<i32>) -> tensor<1x131072xi8>
+    %cs = stablehlo.dynamic_slice %wc, %i, %zero, sizes = [1, 131072] : (tensor<2x131072xi8>, tensor<i32>, tensor<i32>) -> tensor<1x131072xi8>
     %c0 = tensor.empty() : tensor<2x1x131072xi8>
     %c1 = zero.all_gather_chunks %cs along ["node"] on #mesh into %c0 {zpp.origin = {id = 2, role = "weight"}}
         : tensor<1x131072xi8> into tensor<2x1x131072xi8> -> tensor<2x1x131072xi8>
@@ -70,7 +69,7 @@ func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tenso
     %c4 = tensor.empty() : tensor<4x2x131072xi8>
     %c5 = zero.all_gather_chunks %c3 along ["gpu"] on #mesh into %c4 {zpp.origin = {id = 2, role = "weight"}}
         : tensor<2x131072xi8> into tensor<4x2x131072xi8> -> tensor<4x2x131072xi8>
-    %ds = "stablehlo.dynamic_slice"(%wd, %i, %zero) <{slice_sizes = array<i64: 1, 16>}> : (tensor<2x16xi8>, tensor<i32>, tensor<i32>) -> tensor<1x16xi8>
+    %ds = stablehlo.dynamic_slice %wd, %i, %zero, sizes = [1, 16] : (tensor<2x16xi8>, tensor<i32>, tensor<i32>) -> tensor<1x16xi8>
     %d0 = tensor.empty() : tensor<2x1x16xi8>
     %d1 = zero.all_gather_chunks %ds along ["node"] on #mesh into %d0 {zpp.origin = {id = 3, role = "weight"}}
         : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
@@ -80,9 +79,9 @@ func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tenso
     %d4 = tensor.empty() : tensor<4x2x16xi8>
     %d5 = zero.all_gather_chunks %d3 along ["gpu"] on #mesh into %d4 {zpp.origin = {id = 3, role = "weight"}}
         : tensor<2x16xi8> into tensor<4x2x16xi8> -> tensor<4x2x16xi8>
-    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %a5, %b5, %c5, %d5) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> ()
-  }) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>)
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %a5, %b5, %c5, %d5 : tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+  }
   return %r#1, %r#2, %r#3, %r#4 : tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
 }
 
@@ -100,20 +99,19 @@ func.func @layers(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tenso
 // CHECK-NOT: zero.all_gather_chunks
 // CHECK: return
 func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc: tensor<2x131072xi8>, %wd: tensor<2x16xi8>) -> (tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) {
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %za = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
-  %zb = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x524288xi8>}> : () -> tensor<4x2x524288xi8>
-  %zc = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x131072xi8>}> : () -> tensor<4x2x131072xi8>
-  %zd = "stablehlo.constant"() <{value = dense<0> : tensor<4x2x16xi8>}> : () -> tensor<4x2x16xi8>
-  %r:5 = "stablehlo.while"(%zero, %za, %zb, %zc, %zd) ({
-  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
-    %t = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %oa: tensor<4x2x524288xi8>, %ob: tensor<4x2x524288xi8>, %oc: tensor<4x2x131072xi8>, %od: tensor<4x2x16xi8>):
-    %as = "stablehlo.dynamic_slice"(%wa, %one, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %za = stablehlo.constant dense<0> : tensor<4x2x524288xi8>
+  %zb = stablehlo.constant dense<0> : tensor<4x2x524288xi8>
+  %zc = stablehlo.constant dense<0> : tensor<4x2x131072xi8>
+  %zd = stablehlo.constant dense<0> : tensor<4x2x16xi8>
+  %r:5 = stablehlo.while(%i = %zero, %oa = %za, %ob = %zb, %oc = %zc, %od = %zd) : tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+  cond {
+    %t = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %as = stablehlo.dynamic_slice %wa, %one, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %a0 = tensor.empty() : tensor<2x1x524288xi8>
     %a1 = zero.all_gather_chunks %as along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
@@ -123,7 +121,7 @@ func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc
     %a4 = tensor.empty() : tensor<4x2x524288xi8>
     %a5 = zero.all_gather_chunks %a3 along ["gpu"] on #mesh into %a4 {zpp.origin = {id = 0, role = "weight"}}
         : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
-    %bs = "stablehlo.dynamic_slice"(%wb, %one, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+    %bs = stablehlo.dynamic_slice %wb, %one, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %b0 = tensor.empty() : tensor<2x1x524288xi8>
     %b1 = zero.all_gather_chunks %bs along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
@@ -133,7 +131,7 @@ func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc
     %b4 = tensor.empty() : tensor<4x2x524288xi8>
     %b5 = zero.all_gather_chunks %b3 along ["gpu"] on #mesh into %b4 {zpp.origin = {id = 1, role = "weight"}}
         : tensor<2x524288xi8> into tensor<4x2x524288xi8> -> tensor<4x2x524288xi8>
-    %cs = "stablehlo.dynamic_slice"(%wc, %one, %zero) <{slice_sizes = array<i64: 1, 131072>}> : (tensor<2x131072xi8>, tensor<i32>, tensor<i32>) -> tensor<1x131072xi8>
+    %cs = stablehlo.dynamic_slice %wc, %one, %zero, sizes = [1, 131072] : (tensor<2x131072xi8>, tensor<i32>, tensor<i32>) -> tensor<1x131072xi8>
     %c0 = tensor.empty() : tensor<2x1x131072xi8>
     %c1 = zero.all_gather_chunks %cs along ["node"] on #mesh into %c0 {zpp.origin = {id = 2, role = "weight"}}
         : tensor<1x131072xi8> into tensor<2x1x131072xi8> -> tensor<2x1x131072xi8>
@@ -143,7 +141,7 @@ func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc
     %c4 = tensor.empty() : tensor<4x2x131072xi8>
     %c5 = zero.all_gather_chunks %c3 along ["gpu"] on #mesh into %c4 {zpp.origin = {id = 2, role = "weight"}}
         : tensor<2x131072xi8> into tensor<4x2x131072xi8> -> tensor<4x2x131072xi8>
-    %ds = "stablehlo.dynamic_slice"(%wd, %one, %zero) <{slice_sizes = array<i64: 1, 16>}> : (tensor<2x16xi8>, tensor<i32>, tensor<i32>) -> tensor<1x16xi8>
+    %ds = stablehlo.dynamic_slice %wd, %one, %zero, sizes = [1, 16] : (tensor<2x16xi8>, tensor<i32>, tensor<i32>) -> tensor<1x16xi8>
     %d0 = tensor.empty() : tensor<2x1x16xi8>
     %d1 = zero.all_gather_chunks %ds along ["node"] on #mesh into %d0 {zpp.origin = {id = 3, role = "weight"}}
         : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
@@ -153,9 +151,9 @@ func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc
     %d4 = tensor.empty() : tensor<4x2x16xi8>
     %d5 = zero.all_gather_chunks %d3 along ["gpu"] on #mesh into %d4 {zpp.origin = {id = 3, role = "weight"}}
         : tensor<2x16xi8> into tensor<4x2x16xi8> -> tensor<4x2x16xi8>
-    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %a5, %b5, %c5, %d5) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> ()
-  }) : (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>) -> (tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>)
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %a5, %b5, %c5, %d5 : tensor<i32>, tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
+  }
   return %r#1, %r#2, %r#3, %r#4 : tensor<4x2x524288xi8>, tensor<4x2x524288xi8>, tensor<4x2x131072xi8>, tensor<4x2x16xi8>
 }
 
@@ -177,28 +175,27 @@ func.func @micro_batches(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %wc
 // LOOP-NOT: zero.all_gather_chunks
 // LOOP: return
 func.func @first(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %x: tensor<128x128xbf16>) -> (tensor<2x1x524288xi8>, tensor<2x1x524288xi8>) {
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %z = "stablehlo.constant"() <{value = dense<0> : tensor<2x1x524288xi8>}> : () -> tensor<2x1x524288xi8>
-  %r:3 = "stablehlo.while"(%zero, %z, %z) ({
-  ^bb0(%i: tensor<i32>, %oa: tensor<2x1x524288xi8>, %ob: tensor<2x1x524288xi8>):
-    %t = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %oa: tensor<2x1x524288xi8>, %ob: tensor<2x1x524288xi8>):
-    %as = "stablehlo.dynamic_slice"(%wa, %i, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %z = stablehlo.constant dense<0> : tensor<2x1x524288xi8>
+  %r:3 = stablehlo.while(%i = %zero, %oa = %z, %ob = %z) : tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>
+  cond {
+    %t = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %as = stablehlo.dynamic_slice %wa, %i, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %a0 = tensor.empty() : tensor<2x1x524288xi8>
     %a1 = zero.all_gather_chunks %as along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
-    %p = "stablehlo.dot_general"(%x, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<128x128xbf16>, tensor<128x128xbf16>) -> tensor<128x128xbf16>
-    %bs = "stablehlo.dynamic_slice"(%wb, %i, %zero) <{slice_sizes = array<i64: 1, 524288>}> : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
+    %p = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<128x128xbf16>, tensor<128x128xbf16>) -> tensor<128x128xbf16>
+    %bs = stablehlo.dynamic_slice %wb, %i, %zero, sizes = [1, 524288] : (tensor<2x524288xi8>, tensor<i32>, tensor<i32>) -> tensor<1x524288xi8>
     %b0 = tensor.empty() : tensor<2x1x524288xi8>
     %b1 = zero.all_gather_chunks %bs along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "weight"}}
         : tensor<1x524288xi8> into tensor<2x1x524288xi8> -> tensor<2x1x524288xi8>
-    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %a1, %b1) : (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>) -> ()
-  }) : (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>) -> (tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>)
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %a1, %b1 : tensor<i32>, tensor<2x1x524288xi8>, tensor<2x1x524288xi8>
+  }
   return %r#1, %r#2 : tensor<2x1x524288xi8>, tensor<2x1x524288xi8>
 }
 
@@ -218,33 +215,32 @@ func.func @first(%wa: tensor<2x524288xi8>, %wb: tensor<2x524288xi8>, %x: tensor<
 // LOOP-NOT: zero.all_to_all
 // LOOP: return
 func.func @scatters(%v: tensor<2x524288xi8>, %w: tensor<2x16xi8>, %y: tensor<8192x8192xbf16>) -> (tensor<2x2x524288xi8>, tensor<2x2x16xi8>) {
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %za = "stablehlo.constant"() <{value = dense<0> : tensor<2x2x524288xi8>}> : () -> tensor<2x2x524288xi8>
-  %zb = "stablehlo.constant"() <{value = dense<0> : tensor<2x2x16xi8>}> : () -> tensor<2x2x16xi8>
-  %r:3 = "stablehlo.while"(%zero, %za, %zb) ({
-  ^bb0(%i: tensor<i32>, %sa: tensor<2x2x524288xi8>, %sb: tensor<2x2x16xi8>):
-    %t = "stablehlo.compare"(%i, %two) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %sa: tensor<2x2x524288xi8>, %sb: tensor<2x2x16xi8>):
-    %p = "stablehlo.dot_general"(%y, %y) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
-    %a = "stablehlo.add"(%v, %v) : (tensor<2x524288xi8>, tensor<2x524288xi8>) -> tensor<2x524288xi8>
-    %q = "stablehlo.dot_general"(%p, %p) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
-    %b = "stablehlo.add"(%w, %w) : (tensor<2x16xi8>, tensor<2x16xi8>) -> tensor<2x16xi8>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %za = stablehlo.constant dense<0> : tensor<2x2x524288xi8>
+  %zb = stablehlo.constant dense<0> : tensor<2x2x16xi8>
+  %r:3 = stablehlo.while(%i = %zero, %sa = %za, %sb = %zb) : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>
+  cond {
+    %t = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %p = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
+    %a = stablehlo.add %v, %v : tensor<2x524288xi8>
+    %q = stablehlo.dot_general %p, %p, contracting_dims = [1] x [0] : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
+    %b = stablehlo.add %w, %w : tensor<2x16xi8>
     %a0 = tensor.empty() : tensor<2x524288xi8>
     %a1 = zero.all_to_all %a along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "gradient"}}
         : tensor<2x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
-    %a2 = "stablehlo.reshape"(%a1) : (tensor<2x524288xi8>) -> tensor<1x2x524288xi8>
-    %a3 = "stablehlo.dynamic_update_slice"(%sa, %a2, %i, %zero, %zero) : (tensor<2x2x524288xi8>, tensor<1x2x524288xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x524288xi8>
+    %a2 = stablehlo.reshape %a1 : (tensor<2x524288xi8>) -> tensor<1x2x524288xi8>
+    %a3 = stablehlo.dynamic_update_slice %sa, %a2, %i, %zero, %zero : (tensor<2x2x524288xi8>, tensor<1x2x524288xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x524288xi8>
     %b0 = tensor.empty() : tensor<2x16xi8>
     %b1 = zero.all_to_all %b along ["node"] on #mesh into %b0 {zpp.origin = {id = 1, role = "gradient"}}
         : tensor<2x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
-    %b2 = "stablehlo.reshape"(%b1) : (tensor<2x16xi8>) -> tensor<1x2x16xi8>
-    %b3 = "stablehlo.dynamic_update_slice"(%sb, %b2, %i, %zero, %zero) : (tensor<2x2x16xi8>, tensor<1x2x16xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xi8>
-    %next = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %a3, %b3) : (tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>) -> ()
-  }) : (tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>) -> (tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>)
+    %b2 = stablehlo.reshape %b1 : (tensor<2x16xi8>) -> tensor<1x2x16xi8>
+    %b3 = stablehlo.dynamic_update_slice %sb, %b2, %i, %zero, %zero : (tensor<2x2x16xi8>, tensor<1x2x16xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xi8>
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %a3, %b3 : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>
+  }
   return %r#1, %r#2 : tensor<2x2x524288xi8>, tensor<2x2x16xi8>
 }

@@ -40,7 +40,7 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
   // CHECK-DAG: zero.unpack_slices %[[SB]] slices <dim = 0, factors = [2, 4], chunk = [1, 0]> {{.*}} : tensor<4x2x8xi8> into tensor<32xbf16>
   // CHECK-DAG: zero.dequantize %[[SW]] {{.*}} -> tensor<32x64xbf16>
   // CHECK-DAG: zero.dequantize %[[SV]] {{.*}} -> tensor<16x64xbf16>
-  // CHECK: %[[CROSSED:.*]]:2 = "stablehlo.optimization_barrier"(%[[X]], %[[KEPT]])
+  // CHECK: %[[CROSSED:.*]]:2 = stablehlo.optimization_barrier %[[X]], %[[KEPT]]
   // CHECK: zero.all_gather_chunks %[[CROSSED]]#1 along ["gpu"]
   // CHECK-NOT: zero.all_gather_chunks
 
@@ -103,8 +103,7 @@ func.func @gathers(%w: tensor<4x64xbf16>, %v: tensor<2x64xbf16>, %b: tensor<4xbf
       : tensor<2x144xi8> into tensor<4x2x144xi8> -> tensor<4x2x144xi8>
   %13 = zero.dequantize %12 quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1, 0]> into %v4
       : tensor<4x2x144xi8> into tensor<16x64xbf16> -> tensor<16x64xbf16>
-  %14:4 = "stablehlo.optimization_barrier"(%x, %2, %6, %11) : (tensor<f32>, tensor<2x272xi8>, tensor<8xbf16>, tensor<2x144xi8>)
-      -> (tensor<f32>, tensor<2x272xi8>, tensor<8xbf16>, tensor<2x144xi8>)
+  %14:4 = stablehlo.optimization_barrier %x, %2, %6, %11 : tensor<f32>, tensor<2x272xi8>, tensor<8xbf16>, tensor<2x144xi8>
   %15 = zero.all_gather_chunks %14#1 along ["gpu"] on #mesh into %e3 {zpp.origin = {id = 3, role = "weight"}}
       : tensor<2x272xi8> into tensor<4x2x272xi8> -> tensor<4x2x272xi8>
   %16 = zero.dequantize %15 quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1, 0]> into %e4
@@ -184,7 +183,7 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
   %1 = "stablehlo.dot_general"(%x, %x) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   %2 = zero.all_to_all %h along ["gpu"] on #mesh into %e {zpp.origin = {id = 1, role = "gradient"}}
       : tensor<2x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
-  %3 = "stablehlo.negate"(%2) : (tensor<2x528xi8>) -> tensor<2x528xi8>
+  %3 = stablehlo.negate %2 : tensor<2x528xi8>
   %4 = zero.all_to_all %3 along ["gpu"] on #mesh into %e {zpp.origin = {id = 2, role = "gradient"}}
       : tensor<2x528xi8> into tensor<2x528xi8> -> tensor<2x528xi8>
   return %0, %2, %4, %1 : tensor<2x528xi8>, tensor<2x528xi8>, tensor<2x528xi8>, tensor<4x4xf32>
@@ -200,7 +199,7 @@ func.func @apart(%g: tensor<2x528xi8>, %h: tensor<2x528xi8>, %x: tensor<4x4xf32>
 // CHECK-LABEL: func @not_needed
 // CHECK: %[[NODE:.*]] = zero.all_gather_chunks {{.*}} along ["node"] {{.*}}id = 0 {{.*}}share = 528 {{.*}}id = 1 {{.*}}share = 16 {{.*}} -> tensor<2x1x544xi8>
 // CHECK: %[[KEPT:.*]] = zero.unpack_slices %[[NODE]]
-// CHECK: %[[CROSSED:.*]] = "stablehlo.optimization_barrier"(%[[KEPT]])
+// CHECK: %[[CROSSED:.*]] = stablehlo.optimization_barrier %[[KEPT]]
 // CHECK: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}}id = 2 {{.*}}share = 544
 // CHECK: %[[SLICE:.*]] = tensor.extract_slice {{.*}}[0, 0, 0] [2, 2, 528] [1, 1, 1]
 // CHECK: zero.dequantize %[[SLICE]]
@@ -220,7 +219,7 @@ func.func @not_needed(%w: tensor<1x528xi8>, %v: tensor<1x16xi8>) -> (tensor<2x52
       : tensor<1x16xi8> into tensor<2x1x16xi8> -> tensor<2x1x16xi8>
   %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %f2
       : tensor<2x1x16xi8> into tensor<2x16xi8> -> tensor<2x16xi8>
-  %4 = "stablehlo.optimization_barrier"(%1) : (tensor<2x528xi8>) -> tensor<2x528xi8>
+  %4 = stablehlo.optimization_barrier %1 : tensor<2x528xi8>
   %5 = zero.all_gather_chunks %4 along ["gpu"] on #mesh into %e3 {zpp.origin = {id = 2, role = "weight"}}
       : tensor<2x528xi8> into tensor<2x2x528xi8> -> tensor<2x2x528xi8>
   %6 = zero.dequantize %5 quant <i8, block = 128> slices <dim = 0, factors = [2, 2], chunk = [1, 0]> into %e4
@@ -283,7 +282,7 @@ func.func @elements(%w: tensor<1x528xi8>, %v: tensor<8xf32>, %u: tensor<8xbf16>,
 // CHECK-LABEL: func @half_needed
 // CHECK: zero.all_gather_chunks {{.*}} -> tensor<2x1x544xi8>
 // CHECK: %[[HALF:.*]] = tensor.extract_slice %{{.*}}[0, 0] [2, 272] [1, 1]
-// CHECK: %[[CROSSED:.*]] = "stablehlo.optimization_barrier"(%[[HALF]])
+// CHECK: %[[CROSSED:.*]] = stablehlo.optimization_barrier %[[HALF]]
 // CHECK: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}} -> tensor<2x2x272xi8>
 func.func @half_needed(%w: tensor<1x272xi8>, %v: tensor<1x272xi8>) -> (tensor<2x272xi8>, tensor<2x2x272xi8>) {
   %e1 = tensor.empty() : tensor<2x1x272xi8>
@@ -297,7 +296,7 @@ func.func @half_needed(%w: tensor<1x272xi8>, %v: tensor<1x272xi8>) -> (tensor<2x
       : tensor<1x272xi8> into tensor<2x1x272xi8> -> tensor<2x1x272xi8>
   %3 = zero.unpack_slices %2 slices <dim = 0, factors = [2], chunk = [0]> into %e2
       : tensor<2x1x272xi8> into tensor<2x272xi8> -> tensor<2x272xi8>
-  %4 = "stablehlo.optimization_barrier"(%1) : (tensor<2x272xi8>) -> tensor<2x272xi8>
+  %4 = stablehlo.optimization_barrier %1 : tensor<2x272xi8>
   %5 = zero.all_gather_chunks %4 along ["gpu"] on #mesh into %e3 {zpp.origin = {id = 2, role = "weight"}}
       : tensor<2x272xi8> into tensor<2x2x272xi8> -> tensor<2x2x272xi8>
   return %3, %5 : tensor<2x272xi8>, tensor<2x2x272xi8>

@@ -11,7 +11,7 @@
 
 // CHECK-LABEL: func @in_a_row
 // CHECK-SAME: (%[[X:.*]]: tensor<32xf32>, %[[Y:.*]]: tensor<32xf32>)
-// CHECK-NEXT: %[[SUM:.*]] = "stablehlo.add"(%[[X]], %[[Y]])
+// CHECK-NEXT: %[[SUM:.*]] = stablehlo.add %[[X]], %[[Y]]
 // CHECK: zero.from_local %[[SUM]]
 // CHECK: zero.reduce_scatter {{.*}} along ["node"]
 // CHECK-NOT: zero.reduce_scatter {{.*}} along ["node"]
@@ -25,6 +25,6 @@ func.func @in_a_row(%x: tensor<32xf32>, %y: tensor<32xf32>) -> tensor<4xf32> {
   %5 = zero.reduce_scatter sum %4 along ["gpu"] wire <i8, block = 32> : !whole to !inner
   %6 = zero.reduce_scatter sum %5 along ["node"] wire <i4, block = 32> : !inner to !own
   %7 = zero.to_local %6 : !own to tensor<4xf32>
-  %8 = "stablehlo.add"(%3, %7) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %8 = stablehlo.add %3, %7 : tensor<4xf32>
   return %8 : tensor<4xf32>
 }

@@ -16,35 +16,34 @@
 
 // What was written is restored, after the loop.
 // CHECK-LABEL: func.func @one_tensor
-// CHECK: "stablehlo.while"
-// CHECK: }) :
+// CHECK: stablehlo.while(
+// CHECK: {{^ *[}]$}}
 // CHECK: zero.reduce_scatter sum %{{.*}} along ["node"] {{.*}}zpp.source
 // LOWERED-LABEL: func.func @one_tensor
-// LOWERED: "stablehlo.while"
-// LOWERED: }) :
+// LOWERED: stablehlo.while(
+// LOWERED: {{^ *[}]$}}
 // LOWERED: "stablehlo.reduce_scatter"({{.*}}) <{channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = dense<{{\[\[}}0, 1]]> : tensor<1x2xi64>, scatter_dimension = 1 : i64, use_global_device_ids}>
 // LOWERED: mhlo.frontend_attributes = {mark = "g"}
 // LOWERED-SAME: (tensor<4x8xbf16>) -> tensor<4x4xbf16>
 // LOWERED-NOT: reduce_scatter
 func.func @one_tensor(%x: tensor<4x8xbf16>) -> tensor<4x4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4x4xf32>}> : () -> tensor<4x4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4x4xf32>, %g: tensor<4x8xbf16>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4x4xf32>, %g: tensor<4x8xbf16>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4x4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4x4xf32>, tensor<4x8xbf16>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %a = zero.from_local %g : tensor<4x8xbf16> to !whole
     %b = zero.reduce_scatter sum %a along ["node"] {zpp.reason = "it is small", zpp.source = {attributes = {mhlo.frontend_attributes = {mark = "g"}}, properties = {channel_handle = #stablehlo.channel_handle<handle = 5, type = 0>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, scatter_dimension = 1 : i64, use_global_device_ids}}} : !whole to !own
     %p = zero.to_local %b : !own to tensor<4x4xbf16>
-    %q = "stablehlo.convert"(%p) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
-    %next = "stablehlo.add"(%s, %q) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4x4xf32>, tensor<4x8xbf16>) -> ()
-  }) : (tensor<i32>, tensor<4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<4x4xf32>, tensor<4x8xbf16>)
+    %q = stablehlo.convert %p : (tensor<4x4xbf16>) -> tensor<4x4xf32>
+    %next = stablehlo.add %s, %q : tensor<4x4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4x4xf32>, tensor<4x8xbf16>
+  }
   return %0#1 : tensor<4x4xf32>
 }
 
@@ -57,7 +56,7 @@ func.func @one_tensor(%x: tensor<4x8xbf16>) -> tensor<4x4xf32> {
 // Layers are a dim of their own: the one collective scatters the next dim, and
 // is not the one that was written any more.
 // CHECK-LABEL: func.func @stack
-// CHECK: "stablehlo.while"
+// CHECK: stablehlo.while(
 // CHECK-NOT: zero.reduce_scatter
 // CHECK: %[[SHARD:.*]] = zero.from_local %{{.*}} : tensor<6x4x8xbf16>
 // CHECK-NOT: zpp.source
@@ -72,35 +71,34 @@ func.func @one_tensor(%x: tensor<4x8xbf16>) -> tensor<4x4xf32> {
 // LOWERED-NOT: reduce_scatter
 // LOWERED-NOT: all_to_all
 func.func @stack(%x: tensor<4x8xbf16>) -> tensor<6x4x4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %c6 = "stablehlo.constant"() <{value = dense<6> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<6x4x4xf32>}> : () -> tensor<6x4x4xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %c6 = stablehlo.constant dense<6> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<6x4x4xf32>
   %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
   ^bb0(%i: tensor<i32>, %s: tensor<6x4x4xf32>, %g: tensor<4x8xbf16>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
   }, {
   ^bb0(%i: tensor<i32>, %s: tensor<6x4x4xf32>, %g: tensor<4x8xbf16>):
-    %1:3 = "stablehlo.while"(%c0, %zeros, %g) ({
-    ^bb0(%k: tensor<i32>, %t: tensor<6x4x4xf32>, %h: tensor<4x8xbf16>):
-      %more = "stablehlo.compare"(%k, %c6) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%k: tensor<i32>, %t: tensor<6x4x4xf32>, %h: tensor<4x8xbf16>):
+    %1:3 = stablehlo.while(%k = %c0, %t = %zeros, %h = %g) : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
+    cond {
+      %more = stablehlo.compare LT, %k, %c6 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
       %a = zero.from_local %h : tensor<4x8xbf16> to !whole
       %b = zero.reduce_scatter sum %a along ["node"] {zpp.reason = "it is small", zpp.source = {attributes = {}, properties = {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, scatter_dimension = 1 : i64}}} : !whole to !own
       %p = zero.to_local %b : !own to tensor<4x4xbf16>
-      %q = "stablehlo.convert"(%p) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
-      %row = "stablehlo.reshape"(%q) : (tensor<4x4xf32>) -> tensor<1x4x4xf32>
-      %u = "stablehlo.dynamic_update_slice"(%t, %row, %k, %c0, %c0) : (tensor<6x4x4xf32>, tensor<1x4x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<6x4x4xf32>
-      %l = "stablehlo.add"(%k, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%l, %u, %h) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> ()
-    }) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>)
-    %next = "stablehlo.add"(%s, %1#1) : (tensor<6x4x4xf32>, tensor<6x4x4xf32>) -> tensor<6x4x4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> ()
+      %q = stablehlo.convert %p : (tensor<4x4xbf16>) -> tensor<4x4xf32>
+      %row = stablehlo.reshape %q : (tensor<4x4xf32>) -> tensor<1x4x4xf32>
+      %u = stablehlo.dynamic_update_slice %t, %row, %k, %c0, %c0 : (tensor<6x4x4xf32>, tensor<1x4x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<6x4x4xf32>
+      %l = stablehlo.add %k, %c1 : tensor<i32>
+      stablehlo.return %l, %u, %h : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
+    }
+    %next = stablehlo.add %s, %1#1 : tensor<6x4x4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
   }) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>)
   return %0#1 : tensor<6x4x4xf32>
 }
@@ -120,35 +118,34 @@ func.func @stack(%x: tensor<4x8xbf16>) -> tensor<6x4x4xf32> {
 // LOWERED: "stablehlo.all_to_all"
 // LOWERED-NOT: reduce_scatter
 func.func @stack_to_decompose(%x: tensor<4x8xbf16>) -> tensor<6x4x4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %c6 = "stablehlo.constant"() <{value = dense<6> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<6x4x4xf32>}> : () -> tensor<6x4x4xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %c6 = stablehlo.constant dense<6> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<6x4x4xf32>
   %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
   ^bb0(%i: tensor<i32>, %s: tensor<6x4x4xf32>, %g: tensor<4x8xbf16>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
   }, {
   ^bb0(%i: tensor<i32>, %s: tensor<6x4x4xf32>, %g: tensor<4x8xbf16>):
-    %1:3 = "stablehlo.while"(%c0, %zeros, %g) ({
-    ^bb0(%k: tensor<i32>, %t: tensor<6x4x4xf32>, %h: tensor<4x8xbf16>):
-      %more = "stablehlo.compare"(%k, %c6) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%k: tensor<i32>, %t: tensor<6x4x4xf32>, %h: tensor<4x8xbf16>):
+    %1:3 = stablehlo.while(%k = %c0, %t = %zeros, %h = %g) : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
+    cond {
+      %more = stablehlo.compare LT, %k, %c6 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
       %a = zero.from_local %h : tensor<4x8xbf16> to !whole
       %b = zero.reduce_scatter sum %a along ["node"] : !whole to !own
       %p = zero.to_local %b : !own to tensor<4x4xbf16>
-      %q = "stablehlo.convert"(%p) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
-      %row = "stablehlo.reshape"(%q) : (tensor<4x4xf32>) -> tensor<1x4x4xf32>
-      %u = "stablehlo.dynamic_update_slice"(%t, %row, %k, %c0, %c0) : (tensor<6x4x4xf32>, tensor<1x4x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<6x4x4xf32>
-      %l = "stablehlo.add"(%k, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%l, %u, %h) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> ()
-    }) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>)
-    %next = "stablehlo.add"(%s, %1#1) : (tensor<6x4x4xf32>, tensor<6x4x4xf32>) -> tensor<6x4x4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> ()
+      %q = stablehlo.convert %p : (tensor<4x4xbf16>) -> tensor<4x4xf32>
+      %row = stablehlo.reshape %q : (tensor<4x4xf32>) -> tensor<1x4x4xf32>
+      %u = stablehlo.dynamic_update_slice %t, %row, %k, %c0, %c0 : (tensor<6x4x4xf32>, tensor<1x4x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<6x4x4xf32>
+      %l = stablehlo.add %k, %c1 : tensor<i32>
+      stablehlo.return %l, %u, %h : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
+    }
+    %next = stablehlo.add %s, %1#1 : tensor<6x4x4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>
   }) : (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<6x4x4xf32>, tensor<4x8xbf16>)
   return %0#1 : tensor<6x4x4xf32>
 }
@@ -162,29 +159,28 @@ func.func @stack_to_decompose(%x: tensor<4x8xbf16>) -> tensor<6x4x4xf32> {
 // One that also sums within the group has no partial sum, and stays in the loop.
 // LOWERED-LABEL: func.func @over_all_tiers
 // CHECK-LABEL: func.func @over_all_tiers
-// CHECK: "stablehlo.while"
+// CHECK: stablehlo.while(
 // CHECK: zero.reduce_scatter {{.*}}zpp.source
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK-NOT: zero.reduce_scatter
 // REMARK-COUNT-2: added up before it crosses slower tiers
 // REMARK: in-each-iteration {{.*}}because it stays one hop over all tiers: it is small; take fewer, larger micro-batches
 func.func @over_all_tiers(%x: tensor<4x8xbf16>) -> tensor<4x1xbf16> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4x1xbf16>}> : () -> tensor<4x1xbf16>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4x1xbf16>, %g: tensor<4x8xbf16>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4x1xbf16>, %g: tensor<4x8xbf16>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4x1xbf16>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %a = zero.from_local %g : tensor<4x8xbf16> to !whole
     %b = zero.reduce_scatter sum %a along ["node", "gpu"] {zpp.reason = "it is small", zpp.source = {attributes = {}, properties = {replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 1 : i64}}} : !whole to !own
     %p = zero.to_local %b : !own to tensor<4x1xbf16>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4x1xbf16>, tensor<4x1xbf16>) -> tensor<4x1xbf16>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>) -> ()
-  }) : (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>) -> (tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>)
+    %next = stablehlo.add %s, %p : tensor<4x1xbf16>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4x1xbf16>, tensor<4x8xbf16>
+  }
   return %0#1 : tensor<4x1xbf16>
 }

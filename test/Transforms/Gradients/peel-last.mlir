@@ -21,21 +21,21 @@
 // Two iterations are left. What they add up and the last gradient are sent as
 // one.
 // CHECK-LABEL: func @three
-// CHECK: %[[LOOP:.*]]:3 = "stablehlo.while"
-// CHECK: %[[END:.*]] = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}>
-// CHECK: "stablehlo.compare"(%{{.*}}, %[[END]])
-// CHECK: }) :
-// CHECK: "stablehlo.convert"(%[[LOOP]]#0)
+// CHECK: %[[LOOP:.*]]:3 = stablehlo.while(
+// CHECK: %[[END:.*]] = stablehlo.constant dense<2> : tensor<i32>
+// CHECK: stablehlo.compare {{[A-Z]+}}, %{{.*}}, %[[END]]
+// CHECK: {{^ *[}]$}}
+// CHECK: stablehlo.convert %[[LOOP]]#0
 // CHECK: %[[LAST:.*]] = zero.to_local
-// CHECK: %[[SUM:.*]] = "stablehlo.add"(%[[LOOP]]#1, %[[LAST]])
+// CHECK: %[[SUM:.*]] = stablehlo.add %[[LOOP]]#1, %[[LAST]]
 // CHECK: return %[[SUM]]
 // SENT-LABEL: func @three
-// SENT: %[[LOOP:.*]]:4 = "stablehlo.while"
+// SENT: %[[LOOP:.*]]:4 = stablehlo.while(
 // SENT-NOT: along ["node"]
-// SENT: }) :
+// SENT: {{^ *[}]$}}
 // SENT: zero.reduce_scatter {{.*}} along ["gpu"]
 // SENT: %[[LAST:.*]] = zero.to_local %{{.*}} to tensor<8xf32>
-// SENT: %[[SUM:.*]] = "stablehlo.add"(%[[LOOP]]#3, %[[LAST]])
+// SENT: %[[SUM:.*]] = stablehlo.add %[[LOOP]]#3, %[[LAST]]
 // SENT: %[[SHARD:.*]] = zero.from_local %[[SUM]]
 // SENT: zero.reduce_scatter sum %[[SHARD]] along ["node"]
 // SENT-NOT: zero.reduce_scatter
@@ -45,27 +45,26 @@
 // GROUP: stablehlo.while
 // GROUP: return %{{.*}}#1
 func.func @three(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 
@@ -91,27 +90,26 @@ func.func @three(%x: tensor<32xf32>) -> tensor<4xf32> {
 // SENT-NOT: zero.reduce_scatter
 // SENT: return
 func.func @two(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c2) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c2 = stablehlo.constant dense<2> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 
@@ -125,30 +123,29 @@ func.func @two(%x: tensor<32xf32>) -> tensor<4xf32> {
 // One iteration is as it was.
 // CHECK-LABEL: func @one
 // CHECK: stablehlo.while
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK-NEXT: return
 // REMARK: remark: [Missed] not-peeled {{.*}}gradients are sent after the loop, where nothing hides it: the loop has 1 iteration
 func.func @one(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c1) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 
@@ -162,30 +159,29 @@ func.func @one(%x: tensor<32xf32>) -> tensor<4xf32> {
 // Nobody knows how often this one runs.
 // CHECK-LABEL: func @unknown
 // CHECK: stablehlo.while
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK-NEXT: return
 // REMARK: remark: [Missed] not-peeled {{.*}}it is not known how often the loop runs
 func.func @unknown(%x: tensor<32xf32>, %end: tensor<i32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %end) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 
@@ -199,32 +195,31 @@ func.func @unknown(%x: tensor<32xf32>, %end: tensor<i32>) -> tensor<4xf32> {
 // The loop reads the sum, so that nothing is sent after it.
 // CHECK-LABEL: func @is_read
 // CHECK: stablehlo.while
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK-NEXT: return
 func.func @is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %sq = "stablehlo.multiply"(%s, %s) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %t = "stablehlo.add"(%sq, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %next = "stablehlo.add"(%s, %t) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %sq = stablehlo.multiply %s, %s : tensor<4xf32>
+    %t = stablehlo.add %sq, %p : tensor<4xf32>
+    %next = stablehlo.add %s, %t : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 
@@ -238,36 +233,35 @@ func.func @is_read(%x: tensor<32xf32>) -> tensor<4xf32> {
 // The last micro-batch stands after the loop already.
 // CHECK-LABEL: func @last
 // CHECK: stablehlo.while
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK: zero.reduce_scatter {{.*}} along ["gpu"]
 // CHECK-NOT: along ["gpu"]
 func.func @last(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %bp = zero.reduce_scatter sum %ap along ["gpu"] wire <i8, block = 32> : !whole to !partial
     %cp = zero.reduce_scatter sum %bp along ["node"] wire <i4, block = 32> : !partial to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   %aq = zero.from_local %x : tensor<32xf32> to !whole
   %bq = zero.reduce_scatter sum %aq along ["gpu"] wire <i8, block = 32> : !whole to !partial
   %cq = zero.reduce_scatter sum %bq along ["node"] wire <i4, block = 32> : !partial to !own
   %q = zero.to_local %cq : !own to tensor<4xf32>
-  %r = "stablehlo.add"(%0#1, %q) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %r = stablehlo.add %0#1, %q : tensor<4xf32>
   return %r : tensor<4xf32>
 }
 
@@ -281,29 +275,28 @@ func.func @last(%x: tensor<32xf32>) -> tensor<4xf32> {
 // One hop over the whole group has no partial sums.
 // CHECK-LABEL: func @one_hop
 // CHECK: stablehlo.while
-// CHECK: }) :
+// CHECK: {{^ *[}]$}}
 // CHECK-NEXT: return
 func.func @one_hop(%x: tensor<32xf32>) -> tensor<4xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %zeros = "stablehlo.constant"() <{value = dense<0.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %0:3 = "stablehlo.while"(%c0, %zeros, %x) ({
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %s: tensor<4xf32>, %g: tensor<32xf32>):
-    %k = "stablehlo.convert"(%i) : (tensor<i32>) -> tensor<f32>
-    %b = "stablehlo.broadcast_in_dim"(%k) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<32xf32>
-    %y = "stablehlo.add"(%g, %b) : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %k = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<f32>) -> tensor<32xf32>
+    %y = stablehlo.add %g, %b : tensor<32xf32>
     %ap = zero.from_local %y : tensor<32xf32> to !whole
     %cp = zero.reduce_scatter sum %ap along ["node", "gpu"] wire <i4, block = 32> : !whole to !own
     %p = zero.to_local %cp : !own to tensor<4xf32>
-    %next = "stablehlo.add"(%s, %p) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %next, %g) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4xf32>, tensor<32xf32>) -> (tensor<i32>, tensor<4xf32>, tensor<32xf32>)
+    %next = stablehlo.add %s, %p : tensor<4xf32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %next, %g : tensor<i32>, tensor<4xf32>, tensor<32xf32>
+  }
   return %0#1 : tensor<4xf32>
 }
 

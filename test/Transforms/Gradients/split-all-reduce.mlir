@@ -24,7 +24,7 @@
 // ONE-LABEL: func @two_tiers
 // PLAIN-LABEL: func @two_tiers
 func.func @two_tiers(%g: tensor<32x64xbf16>) -> tensor<32x64xbf16> {
-  // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%arg0) : (tensor<32x64xbf16>) -> tensor<2048xbf16>
+  // CHECK: %[[FLAT:.*]] = stablehlo.reshape %arg0 : (tensor<32x64xbf16>) -> tensor<2048xbf16>
   // CHECK: %[[WHOLE:.*]] = zero.from_local %[[FLAT]] : tensor<2048xbf16> to <2048xbf16, dim 0 = (4, 2) on #[[MESH:.*]]>
   // CHECK: %[[HOP:.*]] = zero.reduce_scatter sum %[[WHOLE]] along ["gpu"] wire <i8, block = 128> {zpp.origin = {id = 3 : i64}}
   // CHECK-SAME: to <2048xf32, dim 0 = ("gpu", 2) on #[[MESH]]>
@@ -36,7 +36,7 @@ func.func @two_tiers(%g: tensor<32x64xbf16>) -> tensor<32x64xbf16> {
   // CHECK: %[[ALL:.*]] = zero.all_gather %[[NODE]] along ["gpu"] {zpp.origin = {id = 3 : i64}}
   // CHECK: %[[READ:.*]] = zero.decode %[[ALL]] : {{.*}} to <2048xbf16, dim 0 = (4, 2) on
   // CHECK: %[[LOCAL:.*]] = zero.to_local %[[READ]]
-  // CHECK: %[[RESULT:.*]] = "stablehlo.reshape"(%[[LOCAL]]) : (tensor<2048xbf16>) -> tensor<32x64xbf16>
+  // CHECK: %[[RESULT:.*]] = stablehlo.reshape %[[LOCAL]] : (tensor<2048xbf16>) -> tensor<32x64xbf16>
   // CHECK: return %[[RESULT]]
   // One format is one hop.
   // ONE: zero.reduce_scatter sum %{{.*}} along ["node", "gpu"] wire <i4, block = 64>
@@ -86,7 +86,7 @@ func.func @mean(%g: tensor<1000xf32>) -> tensor<1000xf32> {
 // ONE-LABEL: func @hsdp
 // PLAIN-LABEL: func @hsdp
 func.func @hsdp(%g: tensor<32x64xbf16>) -> tensor<64x8xf32> {
-  // CHECK: %[[MEAN:.*]] = "stablehlo.constant"
+  // CHECK: %[[MEAN:.*]] = stablehlo.constant
   // CHECK: %[[WHOLE:.*]] = zero.from_local %arg0 : tensor<32x64xbf16> to <32x64xbf16, dim 0 = (4, 2) on
   // CHECK: %[[HOP:.*]] = zero.reduce_scatter sum %[[WHOLE]] along ["fsdp"] wire <i8, block = 128> {zpp.origin = {id = 1 : i64}}
   // CHECK-SAME: to <32x64xf32, dim 0 = ("fsdp", 2) on
@@ -96,8 +96,8 @@ func.func @hsdp(%g: tensor<32x64xbf16>) -> tensor<64x8xf32> {
   // CHECK-NOT: zero.all_gather
   // CHECK: %[[READ:.*]] = zero.decode {{.*}} to <32x64xf32, dim 0 = ("fsdp", 2)
   // CHECK: %[[LOCAL:.*]] = zero.to_local %[[READ]] {{.*}} to tensor<8x64xf32>
-  // CHECK: %[[TURNED:.*]] = "stablehlo.transpose"(%[[LOCAL]]) {{.*}} : (tensor<8x64xf32>) -> tensor<64x8xf32>
-  // CHECK: %[[SCALED:.*]] = "stablehlo.multiply"(%[[TURNED]], %[[MEAN]]) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  // CHECK: %[[TURNED:.*]] = stablehlo.transpose %[[LOCAL]]{{.*}} : (tensor<8x64xf32>) -> tensor<64x8xf32>
+  // CHECK: %[[SCALED:.*]] = stablehlo.multiply %[[TURNED]], %[[MEAN]] : tensor<64x8xf32>
   // CHECK: return %[[SCALED]]
   // Hops of the scatter and of the all-reduce stay apart.
   // ONE: zero.reduce_scatter sum %{{.*}} along ["fsdp"] wire <i4, block = 64>
@@ -106,13 +106,13 @@ func.func @hsdp(%g: tensor<32x64xbf16>) -> tensor<64x8xf32> {
   // What the all-reduce summed in f32 it still does.
   // PLAIN: along ["fsdp"] {{.*}} to <32x64xf32, dim 0 = ("fsdp", 2)
   // PLAIN: along ["data"] {{.*}} to <32x64xf32, dim 0 = ("fsdp", "data")
-  %mean = "stablehlo.constant"() <{value = dense<1.250000e-01> : tensor<64x8xf32>}> : () -> tensor<64x8xf32>
+  %mean = stablehlo.constant dense<1.250000e-01> : tensor<64x8xf32>
   %0 = zero.from_local %g : tensor<32x64xbf16> to !whole
   %1 = zero.reduce_scatter sum %0 along ["fsdp"] {zpp.origin = {id = 1}} : !whole to !part
   %2 = zero.to_local %1 : !part to tensor<8x64xbf16>
-  %3 = "stablehlo.transpose"(%2) <{permutation = array<i64: 1, 0>}> : (tensor<8x64xbf16>) -> tensor<64x8xbf16>
-  %4 = "stablehlo.convert"(%3) : (tensor<64x8xbf16>) -> tensor<64x8xf32>
-  %5 = "stablehlo.multiply"(%4, %mean) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  %3 = stablehlo.transpose %2, dims = [1, 0] : (tensor<8x64xbf16>) -> tensor<64x8xbf16>
+  %4 = stablehlo.convert %3 : (tensor<64x8xbf16>) -> tensor<64x8xf32>
+  %5 = stablehlo.multiply %4, %mean : tensor<64x8xf32>
   %6 = zero.from_local %5 : tensor<64x8xf32> to !summed
   %7 = zero.all_reduce sum %6 along ["data"] {zpp.origin = {id = 2}} : !summed
   %8 = zero.to_local %7 : !summed to tensor<64x8xf32>
@@ -137,7 +137,7 @@ func.func @hsdp(%g: tensor<32x64xbf16>) -> tensor<64x8xf32> {
 func.func @indivisible(%g: tensor<12x640xf32>, %h: tensor<640x12xf32>) -> (tensor<3x640xf32>, tensor<640x3xf32>) {
   // CHECK: zero.reduce_scatter sum %{{.*}} along ["fsdp"] {{.*}} : <7680xf32, dim 0 = (4, 2) on
   // CHECK: zero.reduce_scatter sum %{{.*}} along ["data"]
-  // CHECK: "stablehlo.reshape"(%{{.*}}) : (tensor<1920xf32>) -> tensor<3x640xf32>
+  // CHECK: stablehlo.reshape %{{.*}} : (tensor<1920xf32>) -> tensor<3x640xf32>
   %0 = zero.from_local %g : tensor<12x640xf32> to !whole
   %1 = zero.reduce_scatter sum %0 along ["fsdp"] : !whole to !part
   %2 = zero.to_local %1 : !part to tensor<3x640xf32>
@@ -170,7 +170,7 @@ func.func @indivisible(%g: tensor<12x640xf32>, %h: tensor<640x12xf32>) -> (tenso
 func.func @apart(%g: tensor<32x64xf32>, %s: tensor<8x64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>, tensor<8x64xf32>) {
   // CHECK: %[[PART:.*]] = zero.reduce_scatter sum %{{.*}} along ["fsdp"] wire <i8, block = 32> : <32x64xf32, dim 0 = (4) on
   // CHECK: %[[LOCAL:.*]] = zero.to_local %[[PART]]
-  // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[LOCAL]])
+  // CHECK: %[[FLAT:.*]] = stablehlo.reshape %[[LOCAL]]
   // CHECK: zero.from_local %[[FLAT]] : tensor<512xf32> to <512xf32, dim 0 = (2) on
   %0 = zero.from_local %g : tensor<32x64xf32> to !whole
   %1 = zero.reduce_scatter sum %0 along ["fsdp"] wire <i8, block = 32> : !whole to !part
@@ -180,10 +180,10 @@ func.func @apart(%g: tensor<32x64xf32>, %s: tensor<8x64xf32>) -> (tensor<8x64xf3
   %5 = zero.to_local %4 : !summed to tensor<8x64xf32>
   // CHECK: %[[OTHER:.*]] = zero.reduce_scatter sum %{{.*}} along ["fsdp"] wire <i8, block = 64>
   // CHECK: zero.to_local %[[OTHER]]
-  // CHECK: "stablehlo.multiply"(%{{.*}}, %arg1)
+  // CHECK: stablehlo.multiply %{{.*}}, %arg1
   %6 = zero.reduce_scatter sum %0 along ["fsdp"] wire <i8, block = 64> : !whole to !part
   %7 = zero.to_local %6 : !part to tensor<8x64xf32>
-  %8 = "stablehlo.multiply"(%7, %s) : (tensor<8x64xf32>, tensor<8x64xf32>) -> tensor<8x64xf32>
+  %8 = stablehlo.multiply %7, %s : tensor<8x64xf32>
   %9 = zero.from_local %8 : tensor<8x64xf32> to !summed
   %10 = zero.all_reduce sum %9 along ["data"] : !summed
   %11 = zero.to_local %10 : !summed to tensor<8x64xf32>
@@ -234,17 +234,17 @@ func.func @malformed(%g: tensor<32x64xbf16>) -> (tensor<64x8xf32>, tensor<64x8xf
   %shape = zero.from_local %g : tensor<32x64xbf16> to !whole
   %shape1 = zero.reduce_scatter sum %shape along ["fsdp"] : !whole to !part
   %shape2 = zero.to_local %shape1 : !part to tensor<8x64xbf16>
-  %shape3 = "stablehlo.convert"(%shape2) : (tensor<8x64xbf16>) -> tensor<64x4xf32>
-  %shape4 = "stablehlo.reshape"(%shape3) : (tensor<64x4xf32>) -> tensor<64x8xf32>
+  %shape3 = stablehlo.convert %shape2 : (tensor<8x64xbf16>) -> tensor<64x4xf32>
+  %shape4 = stablehlo.reshape %shape3 : (tensor<64x4xf32>) -> tensor<64x8xf32>
   %shape5 = zero.from_local %shape4 : tensor<64x8xf32> to !summed
   %shape6 = zero.all_reduce sum %shape5 along ["data"] : !summed
   %shape7 = zero.to_local %shape6 : !summed to tensor<64x8xf32>
 
-  %scale = "stablehlo.constant"() <{value = dense<0.125> : tensor<64x8xf32>}> : () -> tensor<64x8xf32>
+  %scale = stablehlo.constant dense<0.125> : tensor<64x8xf32>
   %type = zero.from_local %g : tensor<32x64xbf16> to !whole
   %type1 = zero.reduce_scatter sum %type along ["fsdp"] : !whole to !part
   %type2 = zero.to_local %type1 : !part to tensor<8x64xbf16>
-  %type3 = "stablehlo.multiply"(%type2, %scale) : (tensor<8x64xbf16>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  %type3 = stablehlo.multiply %type2, %scale : (tensor<8x64xbf16>, tensor<64x8xf32>) -> tensor<64x8xf32>
   %type5 = zero.from_local %type3 : tensor<64x8xf32> to !summed
   %type6 = zero.all_reduce sum %type5 along ["data"] : !summed
   %type7 = zero.to_local %type6 : !summed to tensor<64x8xf32>
@@ -253,9 +253,9 @@ func.func @malformed(%g: tensor<32x64xbf16>) -> (tensor<64x8xf32>, tensor<64x8xf
   %none = zero.from_local %g : tensor<32x64xbf16> to !whole
   %none1 = zero.reduce_scatter sum %none along ["fsdp"] : !whole to !part
   %none2 = zero.to_local %none1 : !part to tensor<8x64xbf16>
-  %none3 = "stablehlo.convert"(%none2) : (tensor<8x64xbf16>) -> tensor<8x64xf32>
-  %none4 = "stablehlo.reshape"(%none3) : (tensor<8x64xf32>) -> tensor<64x8xf32>
-  %none5 = "stablehlo.multiply"(%none4, %nothing) : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x8xf32>
+  %none3 = stablehlo.convert %none2 : (tensor<8x64xbf16>) -> tensor<8x64xf32>
+  %none4 = stablehlo.reshape %none3 : (tensor<8x64xf32>) -> tensor<64x8xf32>
+  %none5 = stablehlo.multiply %none4, %nothing : tensor<64x8xf32>
   %none6 = zero.from_local %none5 : tensor<64x8xf32> to !summed
   %none7 = zero.all_reduce sum %none6 along ["data"] : !summed
   %none8 = zero.to_local %none7 : !summed to tensor<64x8xf32>

@@ -12,12 +12,11 @@ module attributes {mhlo.num_partitions = 8 : i32} {
 
 // expected-error @below {{expected the program of one device, but got one with a manual computation in it}}
 module {
-  "sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=2]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["node"=2, "gpu"=2]>
   func.func @main(%x: tensor<f32>) -> tensor<f32> {
-    %0 = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, []>]>, manual_axes = #sdy<manual_axes{"node", "gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, []>]>}> ({
-    ^bb0(%arg0: tensor<f32>):
-      "sdy.return"(%arg0) : (tensor<f32>) -> ()
-    }) : (tensor<f32>) -> tensor<f32>
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, []>] out_shardings=[<@mesh, []>] manual_axes={"node", "gpu"} (%arg0: tensor<f32>) {
+      sdy.return %arg0 : tensor<f32>
+    } : (tensor<f32>) -> tensor<f32>
     return %0 : tensor<f32>
   }
 }

@@ -9,16 +9,16 @@ module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @weight
   // CHECK-SAME: (%[[DY:.*]]: tensor<2x8x24xbf16>, %[[X:.*]]: tensor<2x8x16xbf16>)
   func.func @weight(%dy: tensor<2x8x24xbf16>, %x: tensor<2x8x16xbf16>) -> tensor<4x24xf32> {
-    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
-    %size = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %offset = "stablehlo.multiply"(%device, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    // CHECK: %[[D:.*]] = "stablehlo.dot_general"(%[[X]], %[[DY]])
-    // CHECK-SAME: #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>
-    // CHECK-SAME: precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision DEFAULT>]
+    %id = stablehlo.partition_id : tensor<ui32>
+    %device = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+    %size = stablehlo.constant dense<4> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %offset = stablehlo.multiply %device, %size : tensor<i32>
+    // CHECK: %[[D:.*]] = stablehlo.dot_general %[[X]], %[[DY]],
+    // CHECK-SAME: contracting_dims = [0, 1] x [0, 1]
+    // CHECK-SAME: precision = [HIGHEST, DEFAULT]
     // CHECK-SAME: -> tensor<16x24xbf16>
-    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [0, 1]>, precision_config = [#stablehlo<precision DEFAULT>, #stablehlo<precision HIGHEST>]}> : (tensor<2x8x24xbf16>, tensor<2x8x16xbf16>) -> tensor<24x16xbf16>
+    %d = stablehlo.dot_general %dy, %x, contracting_dims = [0, 1] x [0, 1], precision = [DEFAULT, HIGHEST] : (tensor<2x8x24xbf16>, tensor<2x8x16xbf16>) -> tensor<24x16xbf16>
     // CHECK: %[[S:.*]] = "stablehlo.reduce_scatter"(%[[D]])
     // CHECK-SAME: scatter_dimension = 0
     // CHECK: (tensor<16x24xbf16>) -> tensor<4x24xbf16>
@@ -26,15 +26,15 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
     %g = "stablehlo.all_reduce"(%d) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %part = "stablehlo.dynamic_slice"(%g, %zero, %offset) <{slice_sizes = array<i64: 24, 4>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
+    %part = stablehlo.dynamic_slice %g, %zero, %offset, sizes = [24, 4] : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
     // CHECK-NOT: stablehlo.transpose
-    // CHECK: %[[F:.*]] = "stablehlo.convert"(%[[S]]) : (tensor<4x24xbf16>) -> tensor<4x24xf32>
+    // CHECK: %[[F:.*]] = stablehlo.convert %[[S]] : (tensor<4x24xbf16>) -> tensor<4x24xf32>
     // CHECK: return %[[F]]
-    %t = "stablehlo.transpose"(%part) <{permutation = array<i64: 1, 0>}> : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
-    %f = "stablehlo.convert"(%t) : (tensor<4x24xbf16>) -> tensor<4x24xf32>
+    %t = stablehlo.transpose %part, dims = [1, 0] : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
+    %f = stablehlo.convert %t : (tensor<4x24xbf16>) -> tensor<4x24xf32>
     return %f : tensor<4x24xf32>
   }
 }
@@ -48,31 +48,31 @@ module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @experts
   // CHECK-SAME: (%[[DY:.*]]: tensor<2x8x3x5xbf16>, %[[X:.*]]: tensor<8x2x16xbf16>)
   func.func @experts(%dy: tensor<2x8x3x5xbf16>, %x: tensor<8x2x16xbf16>) -> tensor<2x4x3x5xf32> {
-    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
-    %size = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %offset = "stablehlo.multiply"(%device, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    // CHECK: "stablehlo.dot_general"(%[[X]], %[[DY]])
-    // CHECK-SAME: #stablehlo.dot<lhs_batching_dimensions = [1], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [1]>
+    %id = stablehlo.partition_id : tensor<ui32>
+    %device = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+    %size = stablehlo.constant dense<4> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %offset = stablehlo.multiply %device, %size : tensor<i32>
+    // CHECK: stablehlo.dot_general %[[X]], %[[DY]],
+    // CHECK-SAME: batching_dims = [1] x [0], contracting_dims = [0] x [1]
     // CHECK-SAME: -> tensor<2x16x3x5xf32>
-    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [1], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<2x8x3x5xbf16>, tensor<8x2x16xbf16>) -> tensor<2x3x5x16xf32>
-    // CHECK: "stablehlo.convert"({{.*}}) : (tensor<2x16x3x5xf32>) -> tensor<2x16x3x5xbf16>
-    %c = "stablehlo.convert"(%d) : (tensor<2x3x5x16xf32>) -> tensor<2x3x5x16xbf16>
+    %d = stablehlo.dot_general %dy, %x, batching_dims = [0] x [1], contracting_dims = [1] x [0] : (tensor<2x8x3x5xbf16>, tensor<8x2x16xbf16>) -> tensor<2x3x5x16xf32>
+    // CHECK: stablehlo.convert {{.*}}
+    %c = stablehlo.convert %d : (tensor<2x3x5x16xf32>) -> tensor<2x3x5x16xbf16>
     // CHECK: scatter_dimension = 1
     // CHECK: (tensor<2x16x3x5xbf16>) -> tensor<2x4x3x5xbf16>
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
     %g = "stablehlo.all_reduce"(%c) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<2x3x5x16xbf16>) -> tensor<2x3x5x16xbf16>
-    %part = "stablehlo.dynamic_slice"(%g, %zero, %zero, %zero, %offset) <{slice_sizes = array<i64: 2, 3, 5, 4>}> : (tensor<2x3x5x16xbf16>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x3x5x4xbf16>
-    // CHECK: "stablehlo.convert"({{.*}}) : (tensor<2x4x3x5xbf16>) -> tensor<2x4x3x5xf32>
+    %part = stablehlo.dynamic_slice %g, %zero, %zero, %zero, %offset, sizes = [2, 3, 5, 4] : (tensor<2x3x5x16xbf16>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x3x5x4xbf16>
+    // CHECK: stablehlo.convert {{.*}}
     // CHECK-NOT: stablehlo.transpose
-    %f = "stablehlo.convert"(%part) : (tensor<2x3x5x4xbf16>) -> tensor<2x3x5x4xf32>
-    %t = "stablehlo.transpose"(%f) <{permutation = array<i64: 0, 3, 1, 2>}> : (tensor<2x3x5x4xf32>) -> tensor<2x4x3x5xf32>
+    %f = stablehlo.convert %part : (tensor<2x3x5x4xbf16>) -> tensor<2x3x5x4xf32>
+    %t = stablehlo.transpose %f, dims = [0, 3, 1, 2] : (tensor<2x3x5x4xf32>) -> tensor<2x4x3x5xf32>
     return %t : tensor<2x4x3x5xf32>
   }
 }
@@ -86,15 +86,15 @@ module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @replicas
   // CHECK-SAME: (%[[DY:.*]]: tensor<8x24xbf16>, %[[X:.*]]: tensor<8x16xbf16>)
   func.func @replicas(%dy: tensor<8x24xbf16>, %x: tensor<8x16xbf16>) -> (tensor<8x24xf32>, tensor<16x24xbf16>) {
-    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
-    %two = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-    %size = "stablehlo.constant"() <{value = dense<8> : tensor<i32>}> : () -> tensor<i32>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %gpu = "stablehlo.remainder"(%device, %two) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    %offset = "stablehlo.multiply"(%gpu, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    // CHECK: %[[D:.*]] = "stablehlo.dot_general"(%[[X]], %[[DY]])
-    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    %id = stablehlo.partition_id : tensor<ui32>
+    %device = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+    %two = stablehlo.constant dense<2> : tensor<i32>
+    %size = stablehlo.constant dense<8> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %gpu = stablehlo.remainder %device, %two : tensor<i32>
+    %offset = stablehlo.multiply %gpu, %size : tensor<i32>
+    // CHECK: %[[D:.*]] = stablehlo.dot_general %[[X]], %[[DY]],
+    %d = stablehlo.dot_general %dy, %x, contracting_dims = [0] x [0] : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
     // CHECK: %[[S:.*]] = "stablehlo.reduce_scatter"(%[[D]])
     // CHECK-SAME: scatter_dimension = 0
     // CHECK: (tensor<16x24xbf16>) -> tensor<8x24xbf16>
@@ -102,31 +102,31 @@ module attributes {mhlo.num_partitions = 4 : i32} {
     // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
     %n = "stablehlo.all_reduce"(%d) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %p = "stablehlo.dynamic_slice"(%n, %zero, %offset) <{slice_sizes = array<i64: 24, 8>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x8xbf16>
-    // CHECK: %[[F:.*]] = "stablehlo.convert"(%[[S]]) : (tensor<8x24xbf16>) -> tensor<8x24xf32>
-    %f = "stablehlo.convert"(%p) : (tensor<24x8xbf16>) -> tensor<24x8xf32>
+    %p = stablehlo.dynamic_slice %n, %zero, %offset, sizes = [24, 8] : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x8xbf16>
+    // CHECK: %[[F:.*]] = stablehlo.convert %[[S]] : (tensor<8x24xbf16>) -> tensor<8x24xf32>
+    %f = stablehlo.convert %p : (tensor<24x8xbf16>) -> tensor<24x8xf32>
     // CHECK: %[[G:.*]] = "stablehlo.all_reduce"(%[[F]])
     // CHECK: (tensor<8x24xf32>) -> tensor<8x24xf32>
     %g = "stablehlo.all_reduce"(%f) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      "stablehlo.return"(%s) : (tensor<f32>) -> ()
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
     }) : (tensor<24x8xf32>) -> tensor<24x8xf32>
-    %t = "stablehlo.transpose"(%g) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<8x24xf32>
-    // CHECK: %[[D2:.*]] = "stablehlo.dot_general"(%[[X]], %[[DY]])
-    %d2 = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    %t = stablehlo.transpose %g, dims = [1, 0] : (tensor<24x8xf32>) -> tensor<8x24xf32>
+    // CHECK: %[[D2:.*]] = stablehlo.dot_general %[[X]], %[[DY]],
+    %d2 = stablehlo.dot_general %dy, %x, contracting_dims = [0] x [0] : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
     // CHECK: %[[G2:.*]] = "stablehlo.all_reduce"(%[[D2]])
     // CHECK: (tensor<16x24xbf16>) -> tensor<16x24xbf16>
     // expected-remark @below {{the operands of a product are exchanged, so that its sum is not transposed}}
     %g2 = "stablehlo.all_reduce"(%d2) <{channel_handle = #stablehlo.channel_handle<handle = 4, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %t2 = "stablehlo.transpose"(%g2) <{permutation = array<i64: 1, 0>}> : (tensor<24x16xbf16>) -> tensor<16x24xbf16>
+    %t2 = stablehlo.transpose %g2, dims = [1, 0] : (tensor<24x16xbf16>) -> tensor<16x24xbf16>
     // CHECK-NOT: stablehlo.transpose
     // CHECK: return %[[G]], %[[G2]]
     return %t, %t2 : tensor<8x24xf32>, tensor<16x24xbf16>
@@ -142,50 +142,50 @@ module attributes {mhlo.num_partitions = 4 : i32} {
 module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @stay
   func.func @stay(%dy: tensor<8x24xbf16>, %x: tensor<8x16xbf16>, %y: tensor<8x4x6xbf16>) -> (tensor<4x24xbf16>, tensor<24x16xbf16>, tensor<4x6x4xbf16>, tensor<4x24xbf16>, tensor<4x8xbf16>) {
-    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
-    %size = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %offset = "stablehlo.multiply"(%device, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0>}> : (tensor<24x4xbf16>)
-    %d1 = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    %id = stablehlo.partition_id : tensor<ui32>
+    %device = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+    %size = stablehlo.constant dense<4> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %offset = stablehlo.multiply %device, %size : tensor<i32>
+    // CHECK: stablehlo.transpose {{.*}}, dims = [1, 0] : (tensor<24x4xbf16>)
+    %d1 = stablehlo.dot_general %dy, %x, contracting_dims = [0] x [0] : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %g1 = "stablehlo.all_reduce"(%d1) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %p1 = "stablehlo.dynamic_slice"(%g1, %zero, %offset) <{slice_sizes = array<i64: 24, 4>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
-    %t1 = "stablehlo.transpose"(%p1) <{permutation = array<i64: 1, 0>}> : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
-    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 2, 1, 0>}> : (tensor<4x6x4xbf16>)
-    %d2 = "stablehlo.dot_general"(%y, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x4x6xbf16>, tensor<8x16xbf16>) -> tensor<4x6x16xbf16>
+    %p1 = stablehlo.dynamic_slice %g1, %zero, %offset, sizes = [24, 4] : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
+    %t1 = stablehlo.transpose %p1, dims = [1, 0] : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
+    // CHECK: stablehlo.transpose {{.*}}, dims = [2, 1, 0] : (tensor<4x6x4xbf16>)
+    %d2 = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0] : (tensor<8x4x6xbf16>, tensor<8x16xbf16>) -> tensor<4x6x16xbf16>
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %g2 = "stablehlo.all_reduce"(%d2) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<4x6x16xbf16>) -> tensor<4x6x16xbf16>
-    %p2 = "stablehlo.dynamic_slice"(%g2, %zero, %zero, %offset) <{slice_sizes = array<i64: 4, 6, 4>}> : (tensor<4x6x16xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x6x4xbf16>
-    %t2 = "stablehlo.transpose"(%p2) <{permutation = array<i64: 2, 1, 0>}> : (tensor<4x6x4xbf16>) -> tensor<4x6x4xbf16>
-    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0>}> : (tensor<24x4xbf16>)
+    %p2 = stablehlo.dynamic_slice %g2, %zero, %zero, %offset, sizes = [4, 6, 4] : (tensor<4x6x16xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<4x6x4xbf16>
+    %t2 = stablehlo.transpose %p2, dims = [2, 1, 0] : (tensor<4x6x4xbf16>) -> tensor<4x6x4xbf16>
+    // CHECK: stablehlo.transpose {{.*}}, dims = [1, 0] : (tensor<24x4xbf16>)
     %d3 = "stablehlo.dot_general"(%dy, %x) <{algorithm = "some", dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %g3 = "stablehlo.all_reduce"(%d3) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %p3 = "stablehlo.dynamic_slice"(%g3, %zero, %offset) <{slice_sizes = array<i64: 24, 4>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
-    %t3 = "stablehlo.transpose"(%p3) <{permutation = array<i64: 1, 0>}> : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
-    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0>}> : (tensor<8x4xbf16>)
+    %p3 = stablehlo.dynamic_slice %g3, %zero, %offset, sizes = [24, 4] : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
+    %t3 = stablehlo.transpose %p3, dims = [1, 0] : (tensor<24x4xbf16>) -> tensor<4x24xbf16>
+    // CHECK: stablehlo.transpose {{.*}}, dims = [1, 0] : (tensor<8x4xbf16>)
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %g4 = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<8x16xbf16>) -> tensor<8x16xbf16>
-    %p4 = "stablehlo.dynamic_slice"(%g4, %zero, %offset) <{slice_sizes = array<i64: 8, 4>}> : (tensor<8x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<8x4xbf16>
-    %t4 = "stablehlo.transpose"(%p4) <{permutation = array<i64: 1, 0>}> : (tensor<8x4xbf16>) -> tensor<4x8xbf16>
+    %p4 = stablehlo.dynamic_slice %g4, %zero, %offset, sizes = [8, 4] : (tensor<8x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<8x4xbf16>
+    %t4 = stablehlo.transpose %p4, dims = [1, 0] : (tensor<8x4xbf16>) -> tensor<4x8xbf16>
     return %t1, %d1, %t2, %t3, %t4 : tensor<4x24xbf16>, tensor<24x16xbf16>, tensor<4x6x4xbf16>, tensor<4x24xbf16>, tensor<4x8xbf16>
   }
 }
@@ -197,22 +197,22 @@ module attributes {mhlo.num_partitions = 4 : i32} {
 module attributes {mhlo.num_partitions = 4 : i32} {
   // CHECK-LABEL: func @cast
   func.func @cast(%dy: tensor<8x24xbf16>, %x: tensor<8x16xbf16>) -> tensor<4x12xf32> {
-    %id = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %device = "stablehlo.convert"(%id) : (tensor<ui32>) -> tensor<i32>
-    %size = "stablehlo.constant"() <{value = dense<4> : tensor<i32>}> : () -> tensor<i32>
-    %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %offset = "stablehlo.multiply"(%device, %size) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    %d = "stablehlo.dot_general"(%dy, %x) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+    %id = stablehlo.partition_id : tensor<ui32>
+    %device = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+    %size = stablehlo.constant dense<4> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %offset = stablehlo.multiply %device, %size : tensor<i32>
+    %d = stablehlo.dot_general %dy, %x, contracting_dims = [0] x [0] : (tensor<8x24xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
     // expected-remark @below {{an all-reduce of which each device takes a slice becomes a reduce-scatter}}
     %g = "stablehlo.all_reduce"(%d) <{channel_handle = #stablehlo.channel_handle<handle = 3, type = 0>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
     ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-      %s = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-      "stablehlo.return"(%s) : (tensor<bf16>) -> ()
+      %s = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %s : tensor<bf16>
     }) : (tensor<24x16xbf16>) -> tensor<24x16xbf16>
-    %p = "stablehlo.dynamic_slice"(%g, %zero, %offset) <{slice_sizes = array<i64: 24, 4>}> : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
-    %c = "stablehlo.convert"(%p) : (tensor<24x4xbf16>) -> tensor<24x8xf32>
-    // CHECK: "stablehlo.transpose"({{.*}}) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<4x12xf32>
-    %t = "stablehlo.transpose"(%c) <{permutation = array<i64: 1, 0>}> : (tensor<24x8xf32>) -> tensor<4x12xf32>
+    %p = stablehlo.dynamic_slice %g, %zero, %offset, sizes = [24, 4] : (tensor<24x16xbf16>, tensor<i32>, tensor<i32>) -> tensor<24x4xbf16>
+    %c = stablehlo.convert %p : (tensor<24x4xbf16>) -> tensor<24x8xf32>
+    // CHECK: stablehlo.transpose {{.*}}, dims = [1, 0] : (tensor<24x8xf32>) -> tensor<4x12xf32>
+    %t = stablehlo.transpose %c, dims = [1, 0] : (tensor<24x8xf32>) -> tensor<4x12xf32>
     return %t : tensor<4x12xf32>
   }
 }

@@ -10,13 +10,13 @@
 // CHECK-DAG: its bytes are not counted: expected at most 1048576 ids in the replica groups, but got dense<> : tensor<1099511627776x0xi64>
 // CHECK-DAG: its bytes are not counted: expected a mesh 'huge', but the module has none
 
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=33554432]>, sym_name = "huge"}> : () -> ()
+sdy.mesh @huge = <["node"=2, "gpu"=33554432]>
 func.func @step(%w: tensor<4x64xf32>, %x: tensor<16x32xf32>) -> (tensor<16x64xf32>, tensor<16x64xf32>, tensor<16x64xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<0> : tensor<1048576x1048576xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
   %1 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<> : tensor<1099511627776x0xi64>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
   %2 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @huge, axes = [#stablehlo.axis_ref<name = "gpu">]>}> : (tensor<4x64xf32>) -> tensor<32x64xf32>
-  %3 = "stablehlo.dot_general"(%x, %0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
-  %4 = "stablehlo.dot_general"(%x, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
-  %5 = "stablehlo.dot_general"(%x, %2) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
+  %3 = stablehlo.dot_general %x, %0, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
+  %4 = stablehlo.dot_general %x, %1, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
+  %5 = stablehlo.dot_general %x, %2, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
   return %3, %4, %5 : tensor<16x64xf32>, tensor<16x64xf32>, tensor<16x64xf32>
 }

@@ -113,7 +113,7 @@ func.func @step(%w: tensor<32x64xbf16>, %v: tensor<32x64xbf16>, %g: tensor<256x6
   %0 = zero.from_local %w : tensor<32x64xbf16> to !primary
   %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 0, kind = "all_gather", role = "weight", weight = 0}} : !primary to !whole
   %2 = zero.to_local %1 : !whole to tensor<256x64xbf16>
-  %3:2 = "stablehlo.optimization_barrier"(%w, %g) : (tensor<32x64xbf16>, tensor<256x64xbf16>) -> (tensor<32x64xbf16>, tensor<256x64xbf16>)
+  %3:2 = stablehlo.optimization_barrier %w, %g : tensor<32x64xbf16>, tensor<256x64xbf16>
   %4 = zero.from_local %3#0 : tensor<32x64xbf16> to !primary
   %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 1, kind = "all_gather", role = "weight", weight = 0}} : !primary to !whole
   %6 = zero.to_local %5 : !whole to tensor<256x64xbf16>

@@ -10,19 +10,19 @@ func.func @bucket(%w: tensor<32x64xf32>, %v: tensor<2x8xf32>, %n: tensor<1xi32>,
   // CHECK: zero.all_gather {{.*}} along ["node", "gpu"] {{.*}}role = "weight"
   // CHECK: "stablehlo.all_gather"(%arg2) {{.*}} : (tensor<1xi32>) -> tensor<8xi32>
   %0:3 = "stablehlo.all_gather"(%w, %v, %n) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xf32>, tensor<2x8xf32>, tensor<1xi32>) -> (tensor<256x64xf32>, tensor<16x8xf32>, tensor<8xi32>)
-  %1 = "stablehlo.dot_general"(%x, %0#0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xf32>, tensor<256x64xf32>) -> tensor<4x64xf32>
-  %2 = "stablehlo.dot_general"(%x, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xf32>, tensor<4x64xf32>) -> tensor<256x64xf32>
-  %3 = "stablehlo.dot_general"(%0#1, %0#1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>}> : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x16xf32>
-  %4 = "stablehlo.dot_general"(%3, %0#1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %1 = stablehlo.dot_general %x, %0#0, contracting_dims = [1] x [0] : (tensor<4x256xf32>, tensor<256x64xf32>) -> tensor<4x64xf32>
+  %2 = stablehlo.dot_general %x, %1, contracting_dims = [0] x [0] : (tensor<4x256xf32>, tensor<4x64xf32>) -> tensor<256x64xf32>
+  %3 = stablehlo.dot_general %0#1, %0#1, contracting_dims = [1] x [1] : (tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x16xf32>
+  %4 = stablehlo.dot_general %3, %0#1, contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
   // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
   // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
   %5:2 = "stablehlo.reduce_scatter"(%2, %4) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 0 : i64}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %8 = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%8) : (tensor<f32>) -> ()
+    %8 = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %8 : tensor<f32>
   }) : (tensor<256x64xf32>, tensor<16x8xf32>) -> (tensor<32x64xf32>, tensor<2x8xf32>)
-  %6 = "stablehlo.subtract"(%w, %5#0) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
-  %7 = "stablehlo.subtract"(%v, %5#1) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+  %6 = stablehlo.subtract %w, %5#0 : tensor<32x64xf32>
+  %7 = stablehlo.subtract %v, %5#1 : tensor<2x8xf32>
   return %6, %7, %0#2 : tensor<32x64xf32>, tensor<2x8xf32>, tensor<8xi32>
 }
 
@@ -34,12 +34,12 @@ func.func @bucket(%w: tensor<32x64xf32>, %v: tensor<2x8xf32>, %n: tensor<1xi32>,
 func.func @no_role(%n: tensor<1xi32>, %m: tensor<1x4xi32>) -> (tensor<8xi32>, tensor<8x4xi32>, tensor<i32>, tensor<i32>) {
   // CHECK: %[[GATHERED:.*]]:2 = "stablehlo.all_gather"(%arg0, %arg1) <{all_gather_dim = 0 : i64, replica_groups = {{.*}}> {zpp.origin = {{.*}} : (tensor<1xi32>, tensor<1x4xi32>) -> (tensor<8xi32>, tensor<8x4xi32>)
   %0:2 = "stablehlo.all_gather"(%n, %m) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1xi32>, tensor<1x4xi32>) -> (tensor<8xi32>, tensor<8x4xi32>)
-  %1 = "stablehlo.reshape"(%n) : (tensor<1xi32>) -> tensor<i32>
+  %1 = stablehlo.reshape %n : (tensor<1xi32>) -> tensor<i32>
   // CHECK: "stablehlo.all_reduce"(%[[SCALAR:.*]], %[[SCALAR]])
   %2:2 = "stablehlo.all_reduce"(%1, %1) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
-    %3 = "stablehlo.add"(%a, %b) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%3) : (tensor<i32>) -> ()
+    %3 = stablehlo.add %a, %b : tensor<i32>
+    stablehlo.return %3 : tensor<i32>
   }) : (tensor<i32>, tensor<i32>) -> (tensor<i32>, tensor<i32>)
   // CHECK: return %[[GATHERED]]#0, %[[GATHERED]]#1
   return %0#0, %0#1, %2#0, %2#1 : tensor<8xi32>, tensor<8x4xi32>, tensor<i32>, tensor<i32>
@@ -52,29 +52,29 @@ func.func @no_role(%n: tensor<1xi32>, %m: tensor<1x4xi32>) -> (tensor<8xi32>, te
 
 // CHECK-LABEL: func @fp8
 func.func @fp8(%w: tensor<32x64xf32>, %v: tensor<8x64xf32>, %x: tensor<4x256xbf16>) -> (tensor<32x64xf32>, tensor<8x64xf32>) {
-  %0 = "stablehlo.convert"(%w) : (tensor<32x64xf32>) -> tensor<32x64xf8E4M3FN>
-  %1 = "stablehlo.convert"(%v) : (tensor<8x64xf32>) -> tensor<8x64xf8E4M3FN>
+  %0 = stablehlo.convert %w : (tensor<32x64xf32>) -> tensor<32x64xf8E4M3FN>
+  %1 = stablehlo.convert %v : (tensor<8x64xf32>) -> tensor<8x64xf8E4M3FN>
   // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
   // CHECK: zero.all_gather {{.*}}role = "weight"{{.*}}xf8E4M3FN
   %2:2 = "stablehlo.all_gather"(%0, %1) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<32x64xf8E4M3FN>, tensor<8x64xf8E4M3FN>) -> (tensor<256x64xf8E4M3FN>, tensor<64x64xf8E4M3FN>)
-  %3 = "stablehlo.convert"(%2#0) : (tensor<256x64xf8E4M3FN>) -> tensor<256x64xbf16>
-  %4 = "stablehlo.convert"(%2#1) : (tensor<64x64xf8E4M3FN>) -> tensor<64x64xbf16>
-  %5 = "stablehlo.dot_general"(%x, %3) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xbf16>, tensor<256x64xbf16>) -> tensor<4x64xbf16>
-  %6 = "stablehlo.dot_general"(%5, %4) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xbf16>, tensor<64x64xbf16>) -> tensor<4x64xbf16>
-  %7 = "stablehlo.dot_general"(%5, %6) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x64xbf16>, tensor<4x64xbf16>) -> tensor<64x64xbf16>
-  %8 = "stablehlo.dot_general"(%x, %6) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}> : (tensor<4x256xbf16>, tensor<4x64xbf16>) -> tensor<256x64xbf16>
+  %3 = stablehlo.convert %2#0 : (tensor<256x64xf8E4M3FN>) -> tensor<256x64xbf16>
+  %4 = stablehlo.convert %2#1 : (tensor<64x64xf8E4M3FN>) -> tensor<64x64xbf16>
+  %5 = stablehlo.dot_general %x, %3, contracting_dims = [1] x [0] : (tensor<4x256xbf16>, tensor<256x64xbf16>) -> tensor<4x64xbf16>
+  %6 = stablehlo.dot_general %5, %4, contracting_dims = [1] x [0] : (tensor<4x64xbf16>, tensor<64x64xbf16>) -> tensor<4x64xbf16>
+  %7 = stablehlo.dot_general %5, %6, contracting_dims = [0] x [0] : (tensor<4x64xbf16>, tensor<4x64xbf16>) -> tensor<64x64xbf16>
+  %8 = stablehlo.dot_general %x, %6, contracting_dims = [0] x [0] : (tensor<4x256xbf16>, tensor<4x64xbf16>) -> tensor<256x64xbf16>
   // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
   // CHECK: zero.reduce_scatter sum {{.*}}role = "gradient"
   // CHECK-NOT: reduce_scatter
   %9:2 = "stablehlo.reduce_scatter"(%8, %7) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>, scatter_dimension = 0 : i64}> ({
   ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
-    %14 = "stablehlo.add"(%a, %b) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
-    "stablehlo.return"(%14) : (tensor<bf16>) -> ()
+    %14 = stablehlo.add %a, %b : tensor<bf16>
+    stablehlo.return %14 : tensor<bf16>
   }) : (tensor<256x64xbf16>, tensor<64x64xbf16>) -> (tensor<32x64xbf16>, tensor<8x64xbf16>)
-  %10 = "stablehlo.convert"(%9#0) : (tensor<32x64xbf16>) -> tensor<32x64xf32>
-  %11 = "stablehlo.convert"(%9#1) : (tensor<8x64xbf16>) -> tensor<8x64xf32>
-  %12 = "stablehlo.subtract"(%w, %10) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
-  %13 = "stablehlo.subtract"(%v, %11) : (tensor<8x64xf32>, tensor<8x64xf32>) -> tensor<8x64xf32>
+  %10 = stablehlo.convert %9#0 : (tensor<32x64xbf16>) -> tensor<32x64xf32>
+  %11 = stablehlo.convert %9#1 : (tensor<8x64xbf16>) -> tensor<8x64xf32>
+  %12 = stablehlo.subtract %w, %10 : tensor<32x64xf32>
+  %13 = stablehlo.subtract %v, %11 : tensor<8x64xf32>
   return %12, %13 : tensor<32x64xf32>, tensor<8x64xf32>
 }
 

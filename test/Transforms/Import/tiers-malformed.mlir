@@ -6,7 +6,7 @@
 // CHECK: zpp.machine = {mesh = "node:2,gpu:4"}
 // CHECK: func @step
 module {
-  "sdy.mesh"() <{mesh = #sdy.mesh<["gpu"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+  sdy.mesh @mesh = <["gpu"=2, "gpu"=4]>
   func.func @step(%w: tensor<4xf32>) -> tensor<32xf32> {
     %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64,
         channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,

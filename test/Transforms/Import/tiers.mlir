@@ -42,13 +42,13 @@
 // REPORT: "after":
 // REPORT-NEXT: "data": 6240
 // REPORT-NEXT: "replica": 1040
-"sdy.mesh"() <{mesh = #sdy.mesh<["data"=4, "replica"=2]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["data"=4, "replica"=2]>
 func.func @step(%w: tensor<4x256xf32>, %v: tensor<8x256xf32>) -> (tensor<f32>, tensor<f32>, tensor<4x256xf32>, tensor<8x256xf32>) {
   %0 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x256xf32>) -> tensor<32x256xf32>
   %1 = "stablehlo.all_gather"(%v) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 2, 4, 6], [1, 3, 5, 7]]> : tensor<2x4xi64>}> : (tensor<8x256xf32>) -> tensor<32x256xf32>
-  %2 = "stablehlo.dot"(%0, %0) : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
-  %3 = "stablehlo.dot"(%1, %1) : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
-  %4 = "stablehlo.negate"(%w) : (tensor<4x256xf32>) -> tensor<4x256xf32>
-  %5 = "stablehlo.negate"(%v) : (tensor<8x256xf32>) -> tensor<8x256xf32>
+  %2 = stablehlo.dot %0, %0 : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
+  %3 = stablehlo.dot %1, %1 : (tensor<32x256xf32>, tensor<32x256xf32>) -> tensor<f32>
+  %4 = stablehlo.negate %w : tensor<4x256xf32>
+  %5 = stablehlo.negate %v : tensor<8x256xf32>
   return %2, %3, %4, %5 : tensor<f32>, tensor<f32>, tensor<4x256xf32>, tensor<8x256xf32>
 }

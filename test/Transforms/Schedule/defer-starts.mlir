@@ -14,7 +14,7 @@ func.func @alone(%x: tensor<4xf32>) -> tensor<2x4xf32> {
     // CHECK: zero.start @zpp_host::@gather(%{{.*}}) {deferrable}
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -42,31 +42,31 @@ func.func @others(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"gpu"
   // CHECK: ^bb0(%[[A:.*]]: tensor<4xf32>, %[[L:.*]]: tensor<f32>):
   ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
     // CHECK-NEXT: %[[Y:.*]] = zero.start @zpp_host::@gather(%[[A]]) {deferrable}
-    // CHECK-NEXT: %[[E:.*]] = "stablehlo.exponential"(%[[L]])
-    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[E]])
+    // CHECK-NEXT: %[[E:.*]] = stablehlo.exponential %[[L]]
+    // CHECK-NEXT: %[[N:.*]] = stablehlo.negate %[[E]]
     // CHECK-NEXT: %[[W:.*]], %[[T:.*]] = zero.wait %[[Y]] from(%[[A]] : tensor<4xf32>) ties(%[[E]] : tensor<f32>)
     // CHECK-NEXT: %[[S:.*]] = "stablehlo.all_reduce"(%[[T]])
-    // CHECK: %[[M:.*]] = "stablehlo.sqrt"(%[[S]])
+    // CHECK: %[[M:.*]] = stablehlo.sqrt %[[S]]
     // CHECK-NEXT: "stablehlo.all_reduce"(%[[W]])
-    // CHECK: "sdy.return"(%[[M]], %[[N]], %{{.*}})
+    // CHECK: sdy.return %[[M]], %[[N]], %{{.*}}
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
-    %e = "stablehlo.exponential"(%l1) : (tensor<f32>) -> tensor<f32>
+    %e = stablehlo.exponential %l1 : tensor<f32>
     %s = "stablehlo.all_reduce"(%e) ({
     ^bb0(%p: tensor<f32>, %q: tensor<f32>):
-      %t = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      "stablehlo.return"(%t) : (tensor<f32>) -> ()
+      %t = stablehlo.add %p, %q : tensor<f32>
+      stablehlo.return %t : tensor<f32>
     }) : (tensor<f32>) -> tensor<f32>
-    %m = "stablehlo.sqrt"(%s) : (tensor<f32>) -> tensor<f32>
-    %n = "stablehlo.negate"(%e) : (tensor<f32>) -> tensor<f32>
+    %m = stablehlo.sqrt %s : tensor<f32>
+    %n = stablehlo.negate %e : tensor<f32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
     %g = "stablehlo.all_reduce"(%w) ({
     ^bb0(%p: tensor<f32>, %q: tensor<f32>):
-      %t = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-      "stablehlo.return"(%t) : (tensor<f32>) -> ()
+      %t = stablehlo.add %p, %q : tensor<f32>
+      stablehlo.return %t : tensor<f32>
     }) : (tensor<2x4xf32>) -> tensor<2x4xf32>
-    "sdy.return"(%m, %n, %g) : (tensor<f32>, tensor<f32>, tensor<2x4xf32>) -> ()
+    sdy.return %m, %n, %g : tensor<f32>, tensor<f32>, tensor<2x4xf32>
   }) : (tensor<4xf32>, tensor<f32>) -> (tensor<f32>, tensor<f32>, tensor<2x4xf32>)
-  %c = "sdy.sharding_constraint"(%r#0) <{sharding = #sdy.sharding<@mesh, []>}> : (tensor<f32>) -> tensor<f32>
+  %c = sdy.sharding_constraint %r#0 <@mesh, []> : tensor<f32>
   return %c, %r#1, %r#2 : tensor<f32>, tensor<f32>, tensor<2x4xf32>
 }
 module @zpp_host {
@@ -93,7 +93,7 @@ func.func @between(%x: tensor<4xf32>) -> tensor<2x4xf32> {
     %s = "stablehlo.collective_permute"(%a) : (tensor<4xf32>) -> tensor<4xf32>
     %y = zero.start @zpp_host::@gather(%s) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%s : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -118,11 +118,11 @@ module @zpp_host {
 func.func @unknown_call(%x: tensor<4xf32>) -> tensor<2x4xf32> {
   %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
   ^bb0(%a: tensor<4xf32>):
-    %b = "stablehlo.custom_call"(%a) <{call_target_name = "__cudnn$fmhaSoftmax"}> : (tensor<4xf32>) -> tensor<4xf32>
-    %s = "stablehlo.custom_call"(%b) <{call_target_name = "my_all_reduce"}> : (tensor<4xf32>) -> tensor<4xf32>
+    %b = stablehlo.custom_call @__cudnn$fmhaSoftmax(%a) : (tensor<4xf32>) -> tensor<4xf32>
+    %s = stablehlo.custom_call @my_all_reduce(%b) : (tensor<4xf32>) -> tensor<4xf32>
     %y = zero.start @zpp_host::@gather(%s) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%s : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -148,19 +148,18 @@ module @zpp_host {
 func.func @loop(%x: tensor<4xf32>) -> tensor<4xf32> {
   %r = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
   ^bb0(%a: tensor<4xf32>):
-    %l = "stablehlo.while"(%a) ({
-    ^bb0(%b: tensor<4xf32>):
-      %true = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-      "stablehlo.return"(%true) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%b: tensor<4xf32>):
+    %l = stablehlo.while(%b = %a) : tensor<4xf32>
+    cond {
+      %true = stablehlo.constant dense<true> : tensor<i1>
+      stablehlo.return %true : tensor<i1>
+    } do {
       %y = zero.start @zpp_host::@gather(%b) : (tensor<4xf32>) -> tensor<2x4xf32>
       %w = zero.wait %y from(%b : tensor<4xf32>) : tensor<2x4xf32>
       %f = "stablehlo.first"(%w) : (tensor<2x4xf32>) -> tensor<4xf32>
-      "stablehlo.return"(%f) : (tensor<4xf32>) -> ()
-    }) : (tensor<4xf32>) -> tensor<4xf32>
+      stablehlo.return %f : tensor<4xf32>
+    }
     %s = "stablehlo.collective_permute"(%l) : (tensor<4xf32>) -> tensor<4xf32>
-    "sdy.return"(%s) : (tensor<4xf32>) -> ()
+    sdy.return %s : tensor<4xf32>
   }) : (tensor<4xf32>) -> tensor<4xf32>
   return %r : tensor<4xf32>
 }
@@ -188,7 +187,7 @@ func.func @resharded(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]
   ^bb0(%a: tensor<4xf32>):
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -213,7 +212,7 @@ func.func @outside(%x: tensor<4xf32>) -> tensor<2x4xf32> {
   ^bb0(%a: tensor<4xf32>):
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   %d = "stablehlo.dot_general"(%r) : (tensor<2x4xf32>) -> tensor<2x4xf32>
   return %d : tensor<2x4xf32>
@@ -260,16 +259,16 @@ func.func @computed_late(%x: tensor<4xf32>, %l: tensor<f32>) -> (tensor<2x4xf32>
   %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
   ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
     // CHECK: zero.start {{.*}} {deferrable}
-    // CHECK-NEXT: %[[E:.*]] = "stablehlo.exponential"
-    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[E]])
+    // CHECK-NEXT: %[[E:.*]] = stablehlo.exponential
+    // CHECK-NEXT: %[[N:.*]] = stablehlo.negate %[[E]]
     // CHECK-NEXT: %{{.*}}, %[[T:.*]] = zero.wait {{.*}} ties(%[[N]] : tensor<f32>)
     // CHECK-NEXT: "stablehlo.collective_permute"(%[[T]])
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    %e = "stablehlo.exponential"(%l1) : (tensor<f32>) -> tensor<f32>
-    %n = "stablehlo.negate"(%e) : (tensor<f32>) -> tensor<f32>
+    %e = stablehlo.exponential %l1 : tensor<f32>
+    %n = stablehlo.negate %e : tensor<f32>
     %s = "stablehlo.collective_permute"(%n) : (tensor<f32>) -> tensor<f32>
-    "sdy.return"(%w, %s) : (tensor<2x4xf32>, tensor<f32>) -> ()
+    sdy.return %w, %s : tensor<2x4xf32>, tensor<f32>
   }) : (tensor<4xf32>, tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>)
   return %r#0, %r#1 : tensor<2x4xf32>, tensor<f32>
 }
@@ -298,7 +297,7 @@ func.func @large(%x: tensor<4xf32>, %l: tensor<16384xf32>) -> (tensor<2x4xf32>, 
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %s = "stablehlo.collective_permute"(%l1) : (tensor<16384xf32>) -> tensor<16384xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w, %s) : (tensor<2x4xf32>, tensor<16384xf32>) -> ()
+    sdy.return %w, %s : tensor<2x4xf32>, tensor<16384xf32>
   }) : (tensor<4xf32>, tensor<16384xf32>) -> (tensor<2x4xf32>, tensor<16384xf32>)
   return %r#0, %r#1 : tensor<2x4xf32>, tensor<16384xf32>
 }
@@ -334,7 +333,7 @@ func.func @many(%x: tensor<4xf32>, %l: tensor<f32>) -> tensor<2x4xf32> {
     %s7 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
     %s8 = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>, tensor<f32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -362,14 +361,14 @@ func.func @chain(%x: tensor<4xf32>, %l: tensor<f32>) -> (tensor<2x4xf32>, tensor
     // CHECK-NEXT: zero.start {{.*}} {deferrable}
     // CHECK-NEXT: %{{.*}}, %[[T:.*]] = zero.wait {{.*}} ties(%[[L]] : tensor<f32>)
     // CHECK-NEXT: %[[S:.*]] = "stablehlo.collective_permute"(%[[T]])
-    // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[S]])
+    // CHECK-NEXT: %[[N:.*]] = stablehlo.negate %[[S]]
     // CHECK-NEXT: "stablehlo.collective_permute"(%[[N]])
     %s = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
-    %n = "stablehlo.negate"(%s) : (tensor<f32>) -> tensor<f32>
+    %n = stablehlo.negate %s : tensor<f32>
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
     %t = "stablehlo.collective_permute"(%n) : (tensor<f32>) -> tensor<f32>
-    "sdy.return"(%w, %t) : (tensor<2x4xf32>, tensor<f32>) -> ()
+    sdy.return %w, %t : tensor<2x4xf32>, tensor<f32>
   }) : (tensor<4xf32>, tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>)
   return %r#0, %r#1 : tensor<2x4xf32>, tensor<f32>
 }
@@ -395,11 +394,11 @@ func.func @from_outside(%x: tensor<4xf32>, %l: tensor<f32>) -> (tensor<2x4xf32>,
   %r:2 = "sdy.manual_computation"(%x, %l) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>, <@mesh, []>]>}> ({
   ^bb0(%a: tensor<4xf32>, %l1: tensor<f32>):
     %s = "stablehlo.collective_permute"(%l1) : (tensor<f32>) -> tensor<f32>
-    %n = "stablehlo.negate"(%s) : (tensor<f32>) -> tensor<f32>
+    %n = stablehlo.negate %s : tensor<f32>
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) -> tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
     %t = "stablehlo.collective_permute"(%l) : (tensor<f32>) -> tensor<f32>
-    "sdy.return"(%w, %t) : (tensor<2x4xf32>, tensor<f32>) -> ()
+    sdy.return %w, %t : tensor<2x4xf32>, tensor<f32>
   }) : (tensor<4xf32>, tensor<f32>) -> (tensor<2x4xf32>, tensor<f32>)
   return %r#0, %r#1 : tensor<2x4xf32>, tensor<f32>
 }

@@ -39,8 +39,8 @@ func.func @layers(%w: tensor<4x64xbf16>, %v: tensor<4x64xbf16>) -> (tensor<32x64
       : tensor<2x1x272xi8> into tensor<4x2x1x272xi8> -> tensor<4x2x1x272xi8>
   %7 = zero.dequantize %6 quant <i8, block = 128> slices <dim = 0, factors = [2, 4], chunk = [1, 0]> into %e3
       : tensor<4x2x1x272xi8> into tensor<32x64xbf16> -> tensor<32x64xbf16>
-  // CHECK-NEXT: %[[K:.*]]:2 = "stablehlo.optimization_barrier"(%[[R]]#0, %[[Q]]#0)
-  %8:2 = "stablehlo.optimization_barrier"(%1, %5) : (tensor<2x1x272xi8>, tensor<2x1x272xi8>) -> (tensor<2x1x272xi8>, tensor<2x1x272xi8>)
+  // CHECK-NEXT: %[[K:.*]]:2 = stablehlo.optimization_barrier %[[R]]#0, %[[Q]]#0
+  %8:2 = stablehlo.optimization_barrier %1, %5 : tensor<2x1x272xi8>, tensor<2x1x272xi8>
   // CHECK-NEXT: %[[U:.*]] = zero.start @zpp_host::@zpp_collective_2(%[[K]]#0) {origins = [{{{.*}}id = 9 : i64{{.*}}}]}
   // CHECK-NEXT: %[[P:.*]] = zero.wait %[[U]] from(%[[K]]#0
   %9 = zero.all_gather_chunks %8#0 along ["gpu"] on #mesh into %e2 {zpp.origin = {id = 9}}
@@ -95,13 +95,12 @@ func.func @sources(%v: tensor<32xf32>, %w: tensor<32xf32>) -> (tensor<2x32xf32>,
 
 // CHECK-LABEL: func @stages
 func.func @stages(%g: tensor<4x32xf32>) -> tensor<2x32xf32> {
-  // CHECK: "stablehlo.while"
-  %r = "stablehlo.while"(%g) ({
-  ^bb0(%a: tensor<4x32xf32>):
-    %true = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%true) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%a: tensor<4x32xf32>):
+  // CHECK: stablehlo.while(
+  %r = stablehlo.while(%a = %g) : tensor<4x32xf32>
+  cond {
+    %true = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %true : tensor<i1>
+  } do {
     // CHECK: zero.start @zpp_host::@zpp_collective_0
     // CHECK-NEXT: zero.wait
     %e = tensor.empty() : tensor<2x1x32xf32>
@@ -117,10 +116,10 @@ func.func @stages(%g: tensor<4x32xf32>) -> tensor<2x32xf32> {
         : tensor<2x1x32xf32> into tensor<2x1x32xf32> -> tensor<2x1x32xf32>
     %5 = zero.reduce sum %4 into %f : tensor<2x1x32xf32> into tensor<1x32xf32> -> tensor<1x32xf32>
     %6 = tensor.concat dim(0) %2, %5 : (tensor<1x32xf32>, tensor<1x32xf32>) -> tensor<2x32xf32>
-    %7 = "stablehlo.concatenate"(%6, %6) <{dimension = 0 : i64}> : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<4x32xf32>
-    "stablehlo.return"(%7) : (tensor<4x32xf32>) -> ()
-  }) : (tensor<4x32xf32>) -> tensor<4x32xf32>
-  %s = "stablehlo.slice"(%r) <{limit_indices = array<i64: 2, 32>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<4x32xf32>) -> tensor<2x32xf32>
+    %7 = stablehlo.concatenate %6, %6, dim = 0 : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<4x32xf32>
+    stablehlo.return %7 : tensor<4x32xf32>
+  }
+  %s = stablehlo.slice %r [0:2, 0:32] : (tensor<4x32xf32>) -> tensor<2x32xf32>
   return %s : tensor<2x32xf32>
 }
 // CHECK: module @zpp_host
@@ -137,12 +136,12 @@ func.func @stages(%g: tensor<4x32xf32>) -> tensor<2x32xf32> {
 func.func @dependents(%x: tensor<32xf32>) -> (tensor<2x32xf32>, tensor<2x2x32xf32>) {
   // CHECK-NEXT: zero.start
   // CHECK-NEXT: %[[R:.*]]:2 = zero.wait
-  // CHECK-NEXT: %[[N:.*]] = "stablehlo.negate"(%[[R]]#0)
+  // CHECK-NEXT: %[[N:.*]] = stablehlo.negate %[[R]]#0
   // CHECK-NEXT: return %[[N]], %[[R]]#1
   %e = tensor.empty() : tensor<2x32xf32>
   %f = tensor.empty() : tensor<2x2x32xf32>
   %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
-  %1 = "stablehlo.negate"(%0) : (tensor<2x32xf32>) -> tensor<2x32xf32>
+  %1 = stablehlo.negate %0 : tensor<2x32xf32>
   %2 = zero.all_gather_chunks %0 along ["gpu"] on #mesh into %f : tensor<2x32xf32> into tensor<2x2x32xf32> -> tensor<2x2x32xf32>
   return %1, %2 : tensor<2x32xf32>, tensor<2x2x32xf32>
 }
@@ -164,7 +163,7 @@ func.func @stay(%x: tensor<32xf32>, %y: tensor<64xf32>, %z: tensor<2x32xf32>, %c
       : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
   // REMARK: stays in the graph: one of its operands depends on one of its results
   %1 = zero.all_to_all %z along ["gpu"] on #mesh into %e : tensor<2x32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
-  %2 = "stablehlo.negate"(%1) : (tensor<2x32xf32>) -> tensor<2x32xf32>
+  %2 = stablehlo.negate %1 : tensor<2x32xf32>
   %3 = tensor.concat dim(0) %1, %2 : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<4x32xf32>
   // REMARK: stays in the graph: it is not decomposed
   %4 = zero.all_to_all %y along ["gpu"] on #mesh slices <dim = 0, factors = [2], chunk = [0]> into %e
@@ -172,7 +171,7 @@ func.func @stay(%x: tensor<32xf32>, %y: tensor<64xf32>, %z: tensor<2x32xf32>, %c
   // REMARK: stays in the graph: it is in a region of stablehlo.case
   %5 = "stablehlo.case"(%c) ({
     %6 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
-    "stablehlo.return"(%6) : (tensor<2x32xf32>) -> ()
+    stablehlo.return %6 : tensor<2x32xf32>
   }) : (tensor<i32>) -> tensor<2x32xf32>
   // A local op without an exchange has nothing to run beside.
   %7 = zero.reduce sum %5 into %g : tensor<2x32xf32> into tensor<32xf32> -> tensor<32xf32>
@@ -210,6 +209,6 @@ func.func @dynamic(%x: tensor<32xf32>, %n: index) -> (tensor<?x32xf32>, tensor<4
   // REMARK: stays in the graph: a tensor that it reads or makes has no static shape
   %0 = zero.all_gather_chunks %x along ["gpu"] on #mesh into %e {zpp.origin = {id = 0}} : tensor<32xf32> into tensor<2x32xf32> -> tensor<2x32xf32>
   %1 = tensor.concat dim(0) %0, %0 : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<?x32xf32>
-  %2 = "stablehlo.negate"(%1) : (tensor<?x32xf32>) -> tensor<4x32xf32>
+  %2 = stablehlo.negate %1 : (tensor<?x32xf32>) -> tensor<4x32xf32>
   return %1, %2 : tensor<?x32xf32>, tensor<4x32xf32>
 }

@@ -22,7 +22,7 @@ module @zpp_host {
 // CHECK: "stablehlo.dot_general"
 // CHECK: zero.wait %[[T]] 
 func.func @at_once(%x: tensor<16x32xf32>) -> (tensor<2x32xf32>, tensor<2x32xf32>, tensor<16x32xf32>) {
-  %0 = "stablehlo.tanh"(%x) : (tensor<16x32xf32>) -> tensor<16x32xf32>
+  %0 = stablehlo.tanh %x : tensor<16x32xf32>
   %1 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %2 = zero.wait %1 from(%0 : tensor<16x32xf32>) : tensor<2x32xf32>
   %3 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>

@@ -17,16 +17,16 @@ module @zpp_host {
 
 // CHECK-LABEL: func @held
 func.func @held(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %stack: tensor<8x32x32xf32>, %i: tensor<i32>) -> (tensor<2x32xf32>, tensor<4x32xf32>) {
-  // CHECK: %[[ROW:.*]] = "stablehlo.dynamic_slice"(%arg2
-  // CHECK: %[[HELD:.*]] = "stablehlo.reshape"(%[[ROW]])
-  // CHECK: %[[BEHIND:.*]] = "stablehlo.optimization_barrier"(%[[HELD]])
+  // CHECK: %[[ROW:.*]] = stablehlo.dynamic_slice %arg2
+  // CHECK: %[[HELD:.*]] = stablehlo.reshape %[[ROW]]
+  // CHECK: %[[BEHIND:.*]] = stablehlo.optimization_barrier %[[HELD]]
   // CHECK: %[[D:.*]] = "stablehlo.dot_general"
   // CHECK: zero.start @zpp_host::@scatter(%[[D]]) {
   // CHECK: "stablehlo.dot_general"(%arg1, %[[BEHIND]])
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %row = "stablehlo.dynamic_slice"(%stack, %i, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 32>}> : (tensor<8x32x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x32xf32>
-  %matrix = "stablehlo.reshape"(%row) : (tensor<1x32x32xf32>) -> tensor<32x32xf32>
-  %held = "stablehlo.optimization_barrier"(%matrix) : (tensor<32x32xf32>) -> tensor<32x32xf32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %row = stablehlo.dynamic_slice %stack, %i, %zero, %zero, sizes = [1, 32, 32] : (tensor<8x32x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x32xf32>
+  %matrix = stablehlo.reshape %row : (tensor<1x32x32xf32>) -> tensor<32x32xf32>
+  %held = stablehlo.optimization_barrier %matrix : tensor<32x32xf32>
   %d = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %0 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %1 = zero.wait %0 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
@@ -52,12 +52,12 @@ module @zpp_host {
 
 // CHECK-LABEL: func @cast
 func.func @cast(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %stack: tensor<64x32xbf16>) -> (tensor<2x32xf32>, tensor<4x32xf32>) {
-  // CHECK: %[[CAST:.*]] = "stablehlo.convert"
+  // CHECK: %[[CAST:.*]] = stablehlo.convert
   // CHECK: %[[D:.*]] = "stablehlo.dot_general"
   // CHECK: %{{.*}}, %[[TIED:.*]] = zero.start @zpp_host::@scatter(%[[D]]) ties(%[[CAST]] :
   // CHECK: "stablehlo.dot_general"(%arg1, %[[TIED]])
-  %part = "stablehlo.slice"(%stack) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 32, 32>, strides = array<i64: 1, 1>}> : (tensor<64x32xbf16>) -> tensor<32x32xbf16>
-  %cast = "stablehlo.convert"(%part) : (tensor<32x32xbf16>) -> tensor<32x32xf32>
+  %part = stablehlo.slice %stack [0:32, 0:32] : (tensor<64x32xbf16>) -> tensor<32x32xbf16>
+  %cast = stablehlo.convert %part : (tensor<32x32xbf16>) -> tensor<32x32xf32>
   %d = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %0 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %1 = zero.wait %0 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
@@ -83,37 +83,35 @@ module @zpp_host {
 // its next iteration; in the loop, what it hands on to that is tied.
 // CHECK-LABEL: func @arguments
 func.func @arguments(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32xf32>) -> (tensor<2x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) {
-  // CHECK: %[[WEIGHT:.*]] = "stablehlo.optimization_barrier"(%arg2)
+  // CHECK: %[[WEIGHT:.*]] = stablehlo.optimization_barrier %arg2
   // CHECK: %[[D:.*]] = "stablehlo.dot_general"
   // CHECK: zero.start @zpp_host::@scatter(%[[D]]) {
   // CHECK: "stablehlo.dot_general"(%arg1, %[[WEIGHT]])
-  // CHECK: "stablehlo.while"
-  // CHECK: }, {
-  // CHECK-NEXT: ^bb0(%{{.*}}: tensor<i32>, %[[CARRIED:.*]]: tensor<4x32xf32>, %[[KEPT:.*]]: tensor<32x32xf32>, %{{.*}}: tensor<2x32xf32>):
-  // CHECK: %[[BARRED:.*]]:2 = "stablehlo.optimization_barrier"(%[[CARRIED]], %[[KEPT]])
+  // CHECK: stablehlo.while(%{{.*}} = {{[^,]+}}, %[[CARRIED:[^ ]+]] = {{[^,]+}}, %[[KEPT:[^ ]+]] = {{[^,]+}}, %{{.*}} = {{[^,]+}})
+  // CHECK: } do {
+  // CHECK: %[[BARRED:.*]]:2 = stablehlo.optimization_barrier %[[CARRIED]], %[[KEPT]]
   // CHECK: %{{.*}}, %[[TIED:.*]] = zero.start @zpp_host::@scatter(%{{.*}}) ties(%[[BARRED]]#0
   // CHECK: "stablehlo.dot_general"(%[[TIED]], %[[BARRED]]#1)
-  %held = "stablehlo.optimization_barrier"(%w) : (tensor<32x32xf32>) -> tensor<32x32xf32>
+  %held = stablehlo.optimization_barrier %w : tensor<32x32xf32>
   %d = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %0 = zero.start @zpp_host::@scatter(%d) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %1 = zero.wait %0 from(%d : tensor<16x32xf32>) : tensor<2x32xf32>
   %b = "stablehlo.dot_general"(%y, %held) : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %2:4 = "stablehlo.while"(%c0, %b, %w, %1) ({
-  ^bb0(%i: tensor<i32>, %z: tensor<4x32xf32>, %v: tensor<32x32xf32>, %g: tensor<2x32xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %z: tensor<4x32xf32>, %v: tensor<32x32xf32>, %g: tensor<2x32xf32>):
-    %z1, %v1 = "stablehlo.optimization_barrier"(%z, %v) : (tensor<4x32xf32>, tensor<32x32xf32>) -> (tensor<4x32xf32>, tensor<32x32xf32>)
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %2:4 = stablehlo.while(%i = %c0, %z = %b, %v = %w, %g = %1) : tensor<i32>, tensor<4x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %z1, %v1 = stablehlo.optimization_barrier %z, %v : tensor<4x32xf32>, tensor<32x32xf32>
     %e = "stablehlo.dot_general"(%x, %y) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
     %3 = zero.start @zpp_host::@scatter(%e) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
     %4 = zero.wait %3 from(%e : tensor<16x32xf32>) : tensor<2x32xf32>
     %h = "stablehlo.dot_general"(%z1, %v1) : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
-    %j = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%j, %h, %v, %4) : (tensor<i32>, tensor<4x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>) -> ()
-  }) : (tensor<i32>, tensor<4x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>) -> (tensor<i32>, tensor<4x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>)
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %j, %h, %v, %4 : tensor<i32>, tensor<4x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>
+  }
   return %2#3, %b, %2#1 : tensor<2x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>
 }

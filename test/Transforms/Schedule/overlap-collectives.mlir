@@ -37,33 +37,33 @@ module @zpp_host {
 // CHECK-LABEL: func @forward
 // CHECK-SAME: (%[[X:.*]]: tensor<4x16xf32>, %[[U:.*]]: tensor<2x32xf32>, %[[V:.*]]: tensor<2x32xbf16>, %[[W:.*]]: tensor<2x32xf32>)
 func.func @forward(%x: tensor<4x16xf32>, %u: tensor<2x32xf32>, %v: tensor<2x32xbf16>, %w: tensor<2x32xf32>) -> tensor<4x32xf32> {
-  // CHECK-NEXT: %[[CAST:.*]] = "stablehlo.convert"(%[[V]])
-  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"(%[[X]])
+  // CHECK-NEXT: %[[CAST:.*]] = stablehlo.convert %[[V]]
+  // CHECK-NEXT: %[[A:.*]] = stablehlo.tanh %[[X]]
   // CHECK-NEXT: %[[SU:.*]], %[[A1:.*]] = zero.start @zpp_host::@gather(%[[U]]) ties(%[[A]] : tensor<4x16xf32>) {
   // CHECK-NEXT: %[[SV:.*]], %[[A2:.*]] = zero.start @zpp_host::@gather(%[[CAST]]) ties(%[[A1]] : tensor<4x16xf32>) {
   // CHECK-NEXT: %[[WU:.*]] = zero.wait %[[SU]] from(%[[U]] : tensor<2x32xf32>) :
   // CHECK-NEXT: %[[B:.*]] = "stablehlo.dot_general"(%[[A2]], %[[WU]])
-  // CHECK-NEXT: %[[C:.*]] = "stablehlo.tanh"(%[[B]])
+  // CHECK-NEXT: %[[C:.*]] = stablehlo.tanh %[[B]]
   // CHECK-NEXT: %[[SW:.*]], %[[C2:.*]] = zero.start @zpp_host::@gather(%[[W]]) ties(%[[C]] : tensor<4x32xf32>) {
   // CHECK-NEXT: %[[WV:.*]] = zero.wait %[[SV]] from(%[[CAST]] : tensor<2x32xf32>) :
-  // CHECK-NEXT: %[[VT:.*]] = "stablehlo.transpose"(%[[WV]])
+  // CHECK-NEXT: %[[VT:.*]] = stablehlo.transpose %[[WV]]
   // CHECK-NEXT: %[[D:.*]] = "stablehlo.dot_general"(%[[C2]], %[[VT]])
-  // CHECK-NEXT: %[[E:.*]] = "stablehlo.tanh"(%[[D]])
+  // CHECK-NEXT: %[[E:.*]] = stablehlo.tanh %[[D]]
   // CHECK-NEXT: %[[WW:.*]], %[[E2:.*]] = zero.wait %[[SW]] from(%[[W]] : tensor<2x32xf32>) ties(%[[E]] : tensor<4x16xf32>) :
   // CHECK-NEXT: "stablehlo.dot_general"(%[[E2]], %[[WW]])
   %0 = zero.start @zpp_host::@gather(%u) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%u : tensor<2x32xf32>) : tensor<16x32xf32>
-  %2 = "stablehlo.convert"(%v) : (tensor<2x32xbf16>) -> tensor<2x32xf32>
+  %2 = stablehlo.convert %v : (tensor<2x32xbf16>) -> tensor<2x32xf32>
   %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
-  %5 = "stablehlo.transpose"(%4) <{permutation = array<i64: 1, 0>}> : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  %5 = stablehlo.transpose %4, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>
   %6 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %7 = zero.wait %6 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
-  %8 = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %8 = stablehlo.tanh %x : tensor<4x16xf32>
   %9 = "stablehlo.dot_general"(%8, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
-  %10 = "stablehlo.tanh"(%9) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  %10 = stablehlo.tanh %9 : tensor<4x32xf32>
   %11 = "stablehlo.dot_general"(%10, %5) : (tensor<4x32xf32>, tensor<32x16xf32>) -> tensor<4x16xf32>
-  %12 = "stablehlo.tanh"(%11) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %12 = stablehlo.tanh %11 : tensor<4x16xf32>
   %13 = "stablehlo.dot_general"(%12, %7) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
   return %13 : tensor<4x32xf32>
 }
@@ -101,15 +101,15 @@ func.func @again(%x: tensor<4x16xf32>, %w: tensor<2x32xf32>, %k: tensor<2x32xf32
   // CHECK-NEXT: %[[AGAIN:.*]], %[[A:.*]] = zero.start @zpp_host::@gather(%arg2) ties(%[[A0]] :
   // CHECK-NEXT: zero.wait %[[S]]
   // CHECK-NEXT: %[[B:.*]] = "stablehlo.dot_general"(%[[A]],
-  // CHECK-NEXT: %[[C:.*]] = "stablehlo.optimization_barrier"(%[[B]]) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  // CHECK-NEXT: %[[C:.*]] = stablehlo.optimization_barrier %[[B]] : tensor<4x32xf32>
   // CHECK-NEXT: %[[W:.*]], %[[C2:.*]] = zero.wait %[[AGAIN]] from(%arg2 : tensor<2x32xf32>) ties(%[[C]] :
   // CHECK-NEXT: "stablehlo.dot_general"(%[[C2]], %[[W]])
   // CHECK: return %{{.*}}, %arg2
-  %a = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %a = stablehlo.tanh %x : tensor<4x16xf32>
   %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
   %2 = "stablehlo.dot_general"(%a, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
-  %3:2 = "stablehlo.optimization_barrier"(%2, %k) : (tensor<4x32xf32>, tensor<2x32xf32>) -> (tensor<4x32xf32>, tensor<2x32xf32>)
+  %3:2 = stablehlo.optimization_barrier %2, %k : tensor<4x32xf32>, tensor<2x32xf32>
   %4 = zero.start @zpp_host::@gather(%3#1) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %5 = zero.wait %4 from(%3#1 : tensor<2x32xf32>) : tensor<16x32xf32>
   %6 = "stablehlo.dot_general"(%3#0, %5) : (tensor<4x32xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
@@ -145,14 +145,14 @@ module @zpp_host {
 // CHECK-LABEL: func @backward
 func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32xf32>)
     -> (tensor<2x32xf32>, tensor<2x32xf32>, tensor<2x32xf32>, tensor<4x32xf32>) {
-  // CHECK: %[[Y:.*]] = "stablehlo.tanh"(%arg1)
+  // CHECK: %[[Y:.*]] = stablehlo.tanh %arg1
   // CHECK-NEXT: %[[G0:.*]] = "stablehlo.dot_general"(%arg0, %[[Y]])
   // CHECK-NEXT: %[[S0:.*]], %[[Y1:.*]] = zero.start @zpp_host::@scatter(%[[G0]]) ties(%[[Y]] :
   // CHECK-NEXT: %[[Z:.*]] = "stablehlo.dot_general"(%[[Y1]], %arg2)
   // CHECK-NEXT: %[[G1:.*]] = "stablehlo.dot_general"(%arg0, %[[Z]])
   // CHECK-NEXT: %[[W0:.*]], %[[Z0:.*]]:2 = zero.wait %[[S0]] from(%[[G0]] : tensor<16x32xf32>) ties(%[[Z]], %[[G1]] :
-  // CHECK-NEXT: %[[C:.*]] = "stablehlo.constant"
-  // CHECK-NEXT: %[[M:.*]] = "stablehlo.multiply"(%[[W0]], %[[C]])
+  // CHECK-NEXT: %[[C:.*]] = stablehlo.constant
+  // CHECK-NEXT: %[[M:.*]] = stablehlo.multiply %[[W0]], %[[C]]
   // CHECK-NEXT: %[[S1:.*]], %[[Z1:.*]] = zero.start @zpp_host::@scatter(%[[Z0]]#1) ties(%[[Z0]]#0 :
   // CHECK-NEXT: %[[A:.*]] = "stablehlo.dot_general"(%[[Z1]], %arg2)
   // CHECK-NEXT: %[[G2:.*]] = "stablehlo.dot_general"(%arg0, %[[A]])
@@ -160,7 +160,7 @@ func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32
   // CHECK-NEXT: %[[S2:.*]] = zero.start @zpp_host::@scatter(%[[G3]])
   // CHECK-NEXT: zero.wait %[[S2]]
   // CHECK-NEXT: return %[[M]],
-  %a = "stablehlo.tanh"(%y) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  %a = stablehlo.tanh %y : tensor<4x32xf32>
   %0 = "stablehlo.dot_general"(%x, %a) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %1 = "stablehlo.dot_general"(%a, %w) : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
   %2 = "stablehlo.dot_general"(%x, %1) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
@@ -168,8 +168,8 @@ func.func @backward(%x: tensor<16x4xf32>, %y: tensor<4x32xf32>, %w: tensor<32x32
   %4 = "stablehlo.dot_general"(%x, %3) : (tensor<16x4xf32>, tensor<4x32xf32>) -> tensor<16x32xf32>
   %5 = zero.start @zpp_host::@scatter(%0) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %6 = zero.wait %5 from(%0 : tensor<16x32xf32>) : tensor<2x32xf32>
-  %c = "stablehlo.constant"() <{value = dense<2.0> : tensor<2x32xf32>}> : () -> tensor<2x32xf32>
-  %7 = "stablehlo.multiply"(%6, %c) : (tensor<2x32xf32>, tensor<2x32xf32>) -> tensor<2x32xf32>
+  %c = stablehlo.constant dense<2.0> : tensor<2x32xf32>
+  %7 = stablehlo.multiply %6, %c : tensor<2x32xf32>
   %8 = zero.start @zpp_host::@scatter(%2) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
   %9 = zero.wait %8 from(%2 : tensor<16x32xf32>) : tensor<2x32xf32>
   %10 = zero.start @zpp_host::@scatter(%4) {origins = [{role = "gradient"}]} : (tensor<16x32xf32>) -> tensor<2x32xf32>
@@ -205,20 +205,20 @@ module @zpp_host {
 
 // CHECK-LABEL: func @no_product
 func.func @no_product(%x: tensor<16x32xf32>, %w: tensor<2x32xf32>) -> (tensor<16x32xf32>, tensor<16x32xf32>) {
-  // CHECK-NEXT: "stablehlo.tanh"
-  // CHECK-NEXT: %[[T:.*]] = "stablehlo.negate"
+  // CHECK-NEXT: stablehlo.tanh
+  // CHECK-NEXT: %[[T:.*]] = stablehlo.negate
   // CHECK-NEXT: zero.start {{.*}}ties(%[[T]] :
-  // CHECK-NEXT: "stablehlo.add"
-  // CHECK-NEXT: %[[Z:.*]] = "stablehlo.negate"
+  // CHECK-NEXT: stablehlo.add
+  // CHECK-NEXT: %[[Z:.*]] = stablehlo.negate
   // CHECK-NEXT: zero.wait {{.*}}ties(%[[Z]] :
   // REMARK: [Missed] not-scheduled | Category:zero-overlap-collectives | {{.*}}Remark="stays where it is: it moves no weights and no gradients"
-  %a = "stablehlo.tanh"(%x) : (tensor<16x32xf32>) -> tensor<16x32xf32>
-  %b = "stablehlo.negate"(%a) : (tensor<16x32xf32>) -> tensor<16x32xf32>
-  %c = "stablehlo.add"(%a, %b) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %a = stablehlo.tanh %x : tensor<16x32xf32>
+  %b = stablehlo.negate %a : tensor<16x32xf32>
+  %c = stablehlo.add %a, %b : tensor<16x32xf32>
   %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
-  %d = "stablehlo.negate"(%c) : (tensor<16x32xf32>) -> tensor<16x32xf32>
-  %e = "stablehlo.subtract"(%d, %1) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %d = stablehlo.negate %c : tensor<16x32xf32>
+  %e = stablehlo.subtract %d, %1 : tensor<16x32xf32>
   // CHECK: zero.start @zpp_host::@gather(%arg1) :
   // CHECK-NEXT: zero.wait
   %2 = zero.start @zpp_host::@gather(%w) : (tensor<2x32xf32>) -> tensor<16x32xf32>

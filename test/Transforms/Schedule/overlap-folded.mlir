@@ -17,15 +17,15 @@ module @zpp_host {
 // CHECK-LABEL: func @folded
 // CHECK-SAME: (%[[X:.*]]: tensor<2x2x16xf32>, %[[W:.*]]: tensor<2x32xf32>)
 func.func @folded(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> tensor<16x32xf32> {
-  // CHECK: %[[DY:.*]] = "stablehlo.tanh"(%[[X]])
-  // CHECK: %[[ROWS:.*]] = "stablehlo.reshape"(%[[DY]])
-  %dy = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
-  %rows = "stablehlo.reshape"(%dy) : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
-  %h = "stablehlo.exponential"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
-  %t = "stablehlo.transpose"(%h) <{permutation = array<i64: 2, 0, 1>}> : (tensor<2x2x16xf32>) -> tensor<16x2x2xf32>
-  // CHECK: %[[T:.*]] = "stablehlo.reshape"({{.*}}) : (tensor<16x2x2xf32>) -> tensor<16x4xf32>
+  // CHECK: %[[DY:.*]] = stablehlo.tanh %[[X]]
+  // CHECK: %[[ROWS:.*]] = stablehlo.reshape %[[DY]]
+  %dy = stablehlo.tanh %x : tensor<2x2x16xf32>
+  %rows = stablehlo.reshape %dy : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
+  %h = stablehlo.exponential %x : tensor<2x2x16xf32>
+  %t = stablehlo.transpose %h, dims = [2, 0, 1] : (tensor<2x2x16xf32>) -> tensor<16x2x2xf32>
+  // CHECK: %[[T:.*]] = stablehlo.reshape {{.*}} : (tensor<16x2x2xf32>) -> tensor<16x4xf32>
   // CHECK: %{{.*}}, %[[TIED:.*]] = zero.start @zpp_host::@gather(%[[W]]) ties(%[[ROWS]] : tensor<4x16xf32>)
-  %columns = "stablehlo.reshape"(%t) : (tensor<16x2x2xf32>) -> tensor<16x4xf32>
+  %columns = stablehlo.reshape %t : (tensor<16x2x2xf32>) -> tensor<16x4xf32>
   // CHECK: "stablehlo.dot_general"(%[[T]], %[[TIED]])
   %product = "stablehlo.dot_general"(%columns, %rows) : (tensor<16x4xf32>, tensor<4x16xf32>) -> tensor<16x16xf32>
   %start = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>

@@ -19,20 +19,20 @@ module @zpp_host {
 
 // CHECK-LABEL: func @operand_is_read
 func.func @operand_is_read(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> (tensor<2x2x16xf32>, tensor<4x32xf32>) {
-  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK-NEXT: %[[A:.*]] = stablehlo.tanh
   // CHECK-NEXT: %[[S:.*]], %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<2x2x16xf32>) {
-  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A1]])
-  // CHECK-NEXT: %[[Q:.*]] = "stablehlo.reshape"(%[[R]])
+  // CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %[[A1]]
+  // CHECK-NEXT: %[[Q:.*]] = stablehlo.reshape %[[R]]
   // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
   // CHECK-NEXT: "stablehlo.dot_general"(%[[Q]], %[[W]])
-  // CHECK-NEXT: "stablehlo.add"(%[[A1]], %[[A1]])
+  // CHECK-NEXT: stablehlo.add %[[A1]], %[[A1]]
   %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
-  %2 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
-  %3 = "stablehlo.reshape"(%2) : (tensor<2x2x16xf32>) -> tensor<64xf32>
-  %4 = "stablehlo.reshape"(%3) : (tensor<64xf32>) -> tensor<4x16xf32>
+  %2 = stablehlo.tanh %x : tensor<2x2x16xf32>
+  %3 = stablehlo.reshape %2 : (tensor<2x2x16xf32>) -> tensor<64xf32>
+  %4 = stablehlo.reshape %3 : (tensor<64xf32>) -> tensor<4x16xf32>
   %5 = "stablehlo.dot_general"(%4, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
-  %6 = "stablehlo.add"(%2, %2) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  %6 = stablehlo.add %2, %2 : tensor<2x2x16xf32>
   return %6, %5 : tensor<2x2x16xf32>, tensor<4x32xf32>
 }
 
@@ -40,15 +40,15 @@ func.func @operand_is_read(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> (ten
 
 // CHECK-LABEL: func @operand_is_reshaped_only
 func.func @operand_is_reshaped_only(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>) -> tensor<4x32xf32> {
-  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
-  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A]])
+  // CHECK-NEXT: %[[A:.*]] = stablehlo.tanh
+  // CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %[[A]]
   // CHECK-NEXT: %[[S:.*]], %[[R1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[R]] : tensor<4x16xf32>) {
   // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
   // CHECK-NEXT: "stablehlo.dot_general"(%[[R1]], %[[W]])
   %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
-  %2 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
-  %3 = "stablehlo.reshape"(%2) : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
+  %2 = stablehlo.tanh %x : tensor<2x2x16xf32>
+  %3 = stablehlo.reshape %2 : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
   %4 = "stablehlo.dot_general"(%3, %1) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
   return %4 : tensor<4x32xf32>
 }
@@ -57,22 +57,22 @@ func.func @operand_is_reshaped_only(%x: tensor<2x2x16xf32>, %w: tensor<2x32xf32>
 
 // CHECK-LABEL: func @reshape_is_read_before
 func.func @reshape_is_read_before(%x: tensor<2x2x16xf32>, %v: tensor<16x16xf32>) -> (tensor<2x2x16xf32>, tensor<4x32xf32>) {
-  // CHECK-NEXT: %[[A:.*]] = "stablehlo.tanh"
-  // CHECK-NEXT: %[[R:.*]] = "stablehlo.reshape"(%[[A]])
+  // CHECK-NEXT: %[[A:.*]] = stablehlo.tanh
+  // CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %[[A]]
   // CHECK-NEXT: %[[P:.*]] = "stablehlo.dot_general"(%[[R]], %{{.*}})
-  // CHECK-NEXT: %[[V:.*]] = "stablehlo.reshape"(%[[P]])
+  // CHECK-NEXT: %[[V:.*]] = stablehlo.reshape %[[P]]
   // CHECK-NEXT: %[[S:.*]], %[[R1:.*]] = zero.start @zpp_host::@gather(%[[V]]) ties(%[[R]] : tensor<4x16xf32>) {
   // CHECK-NEXT: %[[W:.*]] = zero.wait %[[S]]
   // CHECK-NEXT: "stablehlo.dot_general"(%[[R1]], %[[W]])
-  // CHECK-NEXT: "stablehlo.add"(%[[A]], %[[A]])
-  %0 = "stablehlo.tanh"(%x) : (tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
-  %1 = "stablehlo.reshape"(%0) : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
+  // CHECK-NEXT: stablehlo.add %[[A]], %[[A]]
+  %0 = stablehlo.tanh %x : tensor<2x2x16xf32>
+  %1 = stablehlo.reshape %0 : (tensor<2x2x16xf32>) -> tensor<4x16xf32>
   %2 = "stablehlo.dot_general"(%1, %v) : (tensor<4x16xf32>, tensor<16x16xf32>) -> tensor<4x16xf32>
-  %3 = "stablehlo.reshape"(%2) : (tensor<4x16xf32>) -> tensor<2x32xf32>
+  %3 = stablehlo.reshape %2 : (tensor<4x16xf32>) -> tensor<2x32xf32>
   %4 = zero.start @zpp_host::@gather(%3) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %5 = zero.wait %4 from(%3 : tensor<2x32xf32>) : tensor<16x32xf32>
   %6 = "stablehlo.dot_general"(%1, %5) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
-  %7 = "stablehlo.add"(%0, %0) : (tensor<2x2x16xf32>, tensor<2x2x16xf32>) -> tensor<2x2x16xf32>
+  %7 = stablehlo.add %0, %0 : tensor<2x2x16xf32>
   return %7, %6 : tensor<2x2x16xf32>, tensor<4x32xf32>
 }
 
@@ -83,19 +83,17 @@ func.func @reshape_is_read_before(%x: tensor<2x2x16xf32>, %v: tensor<16x16xf32>)
 func.func @slices_of_a_product(%x: tensor<16x16xf32>, %v: tensor<16x64xf32>, %w: tensor<2x32xf32>) -> (tensor<16x32xf32>, tensor<32x16xf32>) {
   // CHECK: %[[P:.*]] = "stablehlo.dot_general"
   // CHECK-NEXT: %[[W:.*]], %[[P1:.*]] = zero.wait %{{.*}} ties(%[[P]] : tensor<16x64xf32>)
-  // CHECK-NEXT: %[[A:.*]] = "stablehlo.slice"(%[[P1]]) <{limit_indices = array<i64: 16, 32>
-  // CHECK-NEXT: %[[B:.*]] = "stablehlo.slice"(%[[P1]]) <{limit_indices = array<i64: 16, 64>
-  // CHECK-NEXT: "stablehlo.transpose"(%[[B]])
-  // CHECK-NEXT: "stablehlo.add"(%[[A]], %[[W]])
+  // CHECK-NEXT: %[[A:.*]] = stablehlo.slice %[[P1]] [{{[0-9]+}}:16, {{[0-9]+}}:32
+  // CHECK-NEXT: %[[B:.*]] = stablehlo.slice %[[P1]] [{{[0-9]+}}:16, {{[0-9]+}}:64
+  // CHECK-NEXT: stablehlo.transpose %[[B]]
+  // CHECK-NEXT: stablehlo.add %[[A]], %[[W]]
   %0 = zero.start @zpp_host::@gather(%w) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %1 = zero.wait %0 from(%w : tensor<2x32xf32>) : tensor<16x32xf32>
   %2 = "stablehlo.dot_general"(%x, %v) : (tensor<16x16xf32>, tensor<16x64xf32>) -> tensor<16x64xf32>
-  %3 = "stablehlo.slice"(%2) <{limit_indices = array<i64: 16, 32>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}>
-    : (tensor<16x64xf32>) -> tensor<16x32xf32>
-  %4 = "stablehlo.slice"(%2) <{limit_indices = array<i64: 16, 64>, start_indices = array<i64: 0, 32>, strides = array<i64: 1, 1>}>
-    : (tensor<16x64xf32>) -> tensor<16x32xf32>
-  %5 = "stablehlo.transpose"(%4) <{permutation = array<i64: 1, 0>}> : (tensor<16x32xf32>) -> tensor<32x16xf32>
-  %6 = "stablehlo.add"(%3, %1) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>
+  %3 = stablehlo.slice %2 [0:16, 0:32] : (tensor<16x64xf32>) -> tensor<16x32xf32>
+  %4 = stablehlo.slice %2 [0:16, 32:64] : (tensor<16x64xf32>) -> tensor<16x32xf32>
+  %5 = stablehlo.transpose %4, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  %6 = stablehlo.add %3, %1 : tensor<16x32xf32>
   return %6, %5 : tensor<16x32xf32>, tensor<32x16xf32>
 }
 
@@ -103,22 +101,14 @@ func.func @slices_of_a_product(%x: tensor<16x16xf32>, %v: tensor<16x64xf32>, %w:
 
 // CHECK-LABEL: func @small_sum
 func.func @small_sum(%x: tensor<4x16xf32>, %w: tensor<2x2x32xf32>) -> (tensor<4x32xf32>, tensor<16xf32>) {
-  // CHECK: %[[A:.*]] = "stablehlo.tanh"
+  // CHECK: %[[A:.*]] = stablehlo.tanh
   // CHECK: %{{.*}}, %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<4x16xf32>) {
-  // CHECK-NEXT: "stablehlo.reduce"(%[[A1]], %{{.*}})
+  // CHECK-NEXT: stablehlo.reduce(%[[A1]] init: %{{.*}})
   // CHECK: "stablehlo.dot_general"(%[[A1]], %{{.*}})
-  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
-  %0 = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
-  %1 = "stablehlo.reduce"(%0, %zero) <{dimensions = array<i64: 0>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%s) : (tensor<f32>) -> ()
-  }) : (tensor<4x16xf32>, tensor<f32>) -> tensor<16xf32>
-  %2 = "stablehlo.reduce"(%w, %zero) <{dimensions = array<i64: 0>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%s) : (tensor<f32>) -> ()
-  }) : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.tanh %x : tensor<4x16xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<4x16xf32>, tensor<f32>) -> tensor<16xf32>
+  %2 = stablehlo.reduce(%w init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
   %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
   %5 = "stablehlo.dot_general"(%0, %4) : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
@@ -129,22 +119,14 @@ func.func @small_sum(%x: tensor<4x16xf32>, %w: tensor<2x2x32xf32>) -> (tensor<4x
 
 // CHECK-LABEL: func @large_sum
 func.func @large_sum(%x: tensor<2x16384x16xf32>, %w: tensor<2x2x32xf32>) -> (tensor<2x16384x32xf32>, tensor<16384x16xf32>) {
-  // CHECK: %[[A:.*]] = "stablehlo.tanh"
-  // CHECK: "stablehlo.reduce"(%[[A]], %{{.*}})
+  // CHECK: %[[A:.*]] = stablehlo.tanh
+  // CHECK: stablehlo.reduce(%[[A]] init: %{{.*}})
   // CHECK: %{{.*}}, %[[A1:.*]] = zero.start @zpp_host::@gather(%{{.*}}) ties(%[[A]] : tensor<2x16384x16xf32>) {
   // CHECK: "stablehlo.dot_general"(%[[A1]], %{{.*}})
-  %zero = "stablehlo.constant"() <{value = dense<0.0> : tensor<f32>}> : () -> tensor<f32>
-  %0 = "stablehlo.tanh"(%x) : (tensor<2x16384x16xf32>) -> tensor<2x16384x16xf32>
-  %1 = "stablehlo.reduce"(%0, %zero) <{dimensions = array<i64: 0>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%s) : (tensor<f32>) -> ()
-  }) : (tensor<2x16384x16xf32>, tensor<f32>) -> tensor<16384x16xf32>
-  %2 = "stablehlo.reduce"(%w, %zero) <{dimensions = array<i64: 0>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
-    "stablehlo.return"(%s) : (tensor<f32>) -> ()
-  }) : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.tanh %x : tensor<2x16384x16xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<2x16384x16xf32>, tensor<f32>) -> tensor<16384x16xf32>
+  %2 = stablehlo.reduce(%w init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<2x2x32xf32>, tensor<f32>) -> tensor<2x32xf32>
   %3 = zero.start @zpp_host::@gather(%2) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
   %4 = zero.wait %3 from(%2 : tensor<2x32xf32>) : tensor<16x32xf32>
   %5 = "stablehlo.dot_general"(%0, %4) : (tensor<2x16384x16xf32>, tensor<16x32xf32>) -> tensor<2x16384x32xf32>

@@ -19,25 +19,25 @@ module @zpp_host {
 // CHECK-LABEL: func @backward
 // CHECK-SAME: %[[W1:[^:]*]]: tensor<1024x512xf32>, %[[W2:[^:]*]]: tensor<1024x512xf32>)
 // CHECK: %[[DW1:.*]] = "stablehlo.dot_general"(%{{.*}}, %{{.*}}) : (tensor<1024x512xf32>, tensor<512x512xf32>) -> tensor<1024x512xf32>
-// CHECK: %[[SCALED1:.*]] = "stablehlo.multiply"(%[[DW1]], %{{.*}})
-// CHECK: %[[SUM1:.*]] = "stablehlo.add"(%[[SCALED1]], %[[W1]])
+// CHECK: %[[SCALED1:.*]] = stablehlo.multiply %[[DW1]], %{{.*}}
+// CHECK: %[[SUM1:.*]] = stablehlo.add %[[SCALED1]], %[[W1]]
 // CHECK: zero.start @zpp_host::@scatter(%[[SUM1]])
 // CHECK: "stablehlo.dot_general"
 // CHECK: %[[DW2:.*]] = "stablehlo.dot_general"
-// CHECK: "stablehlo.multiply"
+// CHECK: stablehlo.multiply
 // CHECK: zero.start @zpp_host::@scatter
 func.func @backward(%d: tensor<1024x512xf32>, %x: tensor<512x512xf32>, %u: tensor<512x512xf32>, %w1: tensor<1024x512xf32>, %w2: tensor<1024x512xf32>) -> (tensor<1024x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>) {
   %dw1 = "stablehlo.dot_general"(%d, %x) : (tensor<1024x512xf32>, tensor<512x512xf32>) -> tensor<1024x512xf32>
   %dx1 = "stablehlo.dot_general"(%d, %u) : (tensor<1024x512xf32>, tensor<512x512xf32>) -> tensor<1024x512xf32>
-  %t1 = "stablehlo.tanh"(%dx1) : (tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %t1 = stablehlo.tanh %dx1 : tensor<1024x512xf32>
   %dw2 = "stablehlo.dot_general"(%t1, %x) : (tensor<1024x512xf32>, tensor<512x512xf32>) -> tensor<1024x512xf32>
   %dx2 = "stablehlo.dot_general"(%t1, %u) : (tensor<1024x512xf32>, tensor<512x512xf32>) -> tensor<1024x512xf32>
-  %c = "stablehlo.constant"() <{value = dense<0.25> : tensor<f32>}> : () -> tensor<f32>
-  %scale = "stablehlo.broadcast_in_dim"(%c) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<1024x512xf32>
-  %scaled1 = "stablehlo.multiply"(%dw1, %scale) : (tensor<1024x512xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
-  %scaled2 = "stablehlo.multiply"(%dw2, %scale) : (tensor<1024x512xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
-  %sum1 = "stablehlo.add"(%scaled1, %w1) : (tensor<1024x512xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
-  %sum2 = "stablehlo.add"(%scaled2, %w2) : (tensor<1024x512xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %c = stablehlo.constant dense<0.25> : tensor<f32>
+  %scale = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<1024x512xf32>
+  %scaled1 = stablehlo.multiply %dw1, %scale : tensor<1024x512xf32>
+  %scaled2 = stablehlo.multiply %dw2, %scale : tensor<1024x512xf32>
+  %sum1 = stablehlo.add %scaled1, %w1 : tensor<1024x512xf32>
+  %sum2 = stablehlo.add %scaled2, %w2 : tensor<1024x512xf32>
   %s1 = zero.start @zpp_host::@scatter(%sum1) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
   %g1 = zero.wait %s1 from(%sum1 : tensor<1024x512xf32>) : tensor<512x512xf32>
   %s2 = zero.start @zpp_host::@scatter(%sum2) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>

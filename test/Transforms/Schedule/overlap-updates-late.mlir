@@ -20,20 +20,20 @@ module @zpp_host {
 // CHECK: %[[LAST:.*]] = "stablehlo.dot_general"
 // CHECK-NEXT: %[[G1:.*]], %[[SENT:.*]] = zero.wait {{.*}} ties(%[[LAST]] :
 // CHECK-NEXT: %[[S2:.*]], %[[TIED:.*]] = zero.start @zpp_host::@scatter(%[[SENT]]) ties(%[[G1]] :
-// CHECK-NEXT: %[[D:.*]] = "stablehlo.add"(%[[TIED]], %[[TIED]])
-// CHECK-NEXT: %[[NEW:.*]] = "stablehlo.subtract"(%{{.*}}, %[[D]])
+// CHECK-NEXT: %[[D:.*]] = stablehlo.add %[[TIED]], %[[TIED]]
+// CHECK-NEXT: %[[NEW:.*]] = stablehlo.subtract %{{.*}}, %[[D]]
 // CHECK-NEXT: zero.wait %[[S2]] {{.*}} ties(%[[NEW]] :
 func.func @late(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>) {
-  %a = "stablehlo.slice"(%x) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 1024, 512>, strides = array<i64: 1, 1>}> : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
-  %first = "stablehlo.tanh"(%a) : (tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %a = stablehlo.slice %x [0:1024, 0:512] : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
+  %first = stablehlo.tanh %a : tensor<1024x512xf32>
   %last = "stablehlo.dot_general"(%x, %first) : (tensor<1024x1024xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
   %s1 = zero.start @zpp_host::@scatter(%first) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
   %g1 = zero.wait %s1 from(%first : tensor<1024x512xf32>) : tensor<512x512xf32>
   %s2 = zero.start @zpp_host::@scatter(%last) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
   %g2 = zero.wait %s2 from(%last : tensor<1024x512xf32>) : tensor<512x512xf32>
-  %d = "stablehlo.add"(%g1, %g1) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
-  %new.w = "stablehlo.subtract"(%w, %d) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
-  %new.v = "stablehlo.subtract"(%v, %g2) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  %d = stablehlo.add %g1, %g1 : tensor<512x512xf32>
+  %new.w = stablehlo.subtract %w, %d : tensor<512x512xf32>
+  %new.v = stablehlo.subtract %v, %g2 : tensor<512x512xf32>
   return %new.w, %new.v : tensor<512x512xf32>, tensor<512x512xf32>
 }
 
@@ -43,15 +43,15 @@ func.func @late(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<5
 // CHECK: zero.start @zpp_host::@scatter(%{{[^)]*}}) {origins
 // CHECK: zero.wait {{.*}} ties(
 func.func @read(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<f32>) {
-  %a = "stablehlo.slice"(%x) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 1024, 512>, strides = array<i64: 1, 1>}> : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
-  %first = "stablehlo.tanh"(%a) : (tensor<1024x512xf32>) -> tensor<1024x512xf32>
+  %a = stablehlo.slice %x [0:1024, 0:512] : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
+  %first = stablehlo.tanh %a : tensor<1024x512xf32>
   %last = "stablehlo.dot_general"(%x, %first) : (tensor<1024x1024xf32>, tensor<1024x512xf32>) -> tensor<1024x512xf32>
   %s1 = zero.start @zpp_host::@scatter(%first) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
   %g1 = zero.wait %s1 from(%first : tensor<1024x512xf32>) : tensor<512x512xf32>
-  %d = "stablehlo.custom_call"(%g1) <{call_target_name = "log", has_side_effect = true}> : (tensor<512x512xf32>) -> tensor<f32>
+  %d = stablehlo.custom_call @log(%g1) {has_side_effect = true} : (tensor<512x512xf32>) -> tensor<f32>
   %s2 = zero.start @zpp_host::@scatter(%last) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
   %g2 = zero.wait %s2 from(%last : tensor<1024x512xf32>) : tensor<512x512xf32>
-  %new.w = "stablehlo.subtract"(%w, %g1) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
-  %new.v = "stablehlo.subtract"(%v, %g2) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  %new.w = stablehlo.subtract %w, %g1 : tensor<512x512xf32>
+  %new.v = stablehlo.subtract %v, %g2 : tensor<512x512xf32>
   return %new.w, %new.v, %d : tensor<512x512xf32>, tensor<512x512xf32>, tensor<f32>
 }

@@ -13,18 +13,17 @@ module @zpp_host {
 }
 
 func.func @layers(%x: tensor<2x32xf32>) -> tensor<2x32xf32> {
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %r:2 = "stablehlo.while"(%zero, %x) ({
-  ^bb0(%i: tensor<i32>, %a: tensor<2x32xf32>):
-    %c = "stablehlo.compare"(%i, %one) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%c) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %a: tensor<2x32xf32>):
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<2x32xf32>
+  cond {
+    %c = stablehlo.compare LT, %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
     // expected-error@below {{expected 1 zero.wait to read its outputs, but got 0}}
     %0 = zero.start @zpp_host::@gather(%a) {origins = [{role = "gradient"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
-    %n = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%n, %a) : (tensor<i32>, tensor<2x32xf32>) -> ()
-  }) : (tensor<i32>, tensor<2x32xf32>) -> (tensor<i32>, tensor<2x32xf32>)
+    %n = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %n, %a : tensor<i32>, tensor<2x32xf32>
+  }
   return %r#1 : tensor<2x32xf32>
 }

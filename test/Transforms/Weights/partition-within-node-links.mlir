@@ -23,7 +23,7 @@ func.func @weight(%w: tensor<512x4096xbf16>, %x: tensor<4xf32>)
   %1 = zero.from_local %w : tensor<512x4096xbf16> to !primary
   %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 1}} : !primary to !whole
   %3 = zero.to_local %2 : !whole to tensor<4096x4096xbf16>
-  %4:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<512x4096xbf16>, tensor<4xf32>) -> (tensor<512x4096xbf16>, tensor<4xf32>)
+  %4:2 = stablehlo.optimization_barrier %w, %x : tensor<512x4096xbf16>, tensor<4xf32>
   %5 = zero.from_local %4#0 : tensor<512x4096xbf16> to !primary
   %6 = zero.all_gather %5 along ["node", "gpu"] {zpp.origin = {id = 2}} : !primary to !whole
   %7 = zero.to_local %6 : !whole to tensor<4096x4096xbf16>
@@ -55,7 +55,7 @@ func.func @small(%w: tensor<512x4096xbf16>, %b: tensor<8xbf16>) -> (!whole, !sma
   %3 = zero.decode %2 : !whole_i8 to !whole
   %4 = zero.from_local %b : tensor<8xbf16> to !small
   %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 4}} : !small to !small_whole
-  %6:2 = "stablehlo.optimization_barrier"(%w, %b) : (tensor<512x4096xbf16>, tensor<8xbf16>) -> (tensor<512x4096xbf16>, tensor<8xbf16>)
+  %6:2 = stablehlo.optimization_barrier %w, %b : tensor<512x4096xbf16>, tensor<8xbf16>
   %7 = zero.from_local %6#0 : tensor<512x4096xbf16> to !primary
   %8 = zero.encode %7 : !primary to !primary_i8
   %9 = zero.all_gather %8 along ["node", "gpu"] {zpp.origin = {id = 5}} : !primary_i8 to !whole_i8
@@ -81,7 +81,7 @@ func.func @square(%w: tensor<1024x4096xbf16>, %x: tensor<4xf32>)
   %1 = zero.from_local %w : tensor<1024x4096xbf16> to !primary4
   %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 7}} : !primary4 to !whole4
   %3 = zero.to_local %2 : !whole4 to tensor<4096x4096xbf16>
-  %4:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<1024x4096xbf16>, tensor<4xf32>) -> (tensor<1024x4096xbf16>, tensor<4xf32>)
+  %4:2 = stablehlo.optimization_barrier %w, %x : tensor<1024x4096xbf16>, tensor<4xf32>
   %5 = zero.from_local %4#0 : tensor<1024x4096xbf16> to !primary4
   %6 = zero.all_gather %5 along ["node", "gpu"] {zpp.origin = {id = 8}} : !primary4 to !whole4
   %7 = zero.to_local %6 : !whole4 to tensor<4096x4096xbf16>

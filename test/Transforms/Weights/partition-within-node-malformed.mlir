@@ -45,31 +45,30 @@
 
 func.func @loops(%stack: !stack, %i: !index, %y: !full) -> !full {
   %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> !index
-  %0:3 = "stablehlo.while"(%i, %stack, %y) ({
-  ^bb0(%c: !index, %s: !stack, %a: !full):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (!index, !index) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%c: !index, %s: !stack, %a: !full):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (!stack, !index, !index, !index) -> !layer
-    %m = "stablehlo.reshape"(%l) : (!layer) -> !local
+  %0:3 = stablehlo.while(%c = %i, %s = %stack, %a = %y) : !index, !stack, !full
+  cond {
+    %t = stablehlo.compare LT, %c, %i : (!index, !index) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 32, 64] : (!stack, !index, !index, !index) -> !layer
+    %m = stablehlo.reshape %l : (!layer) -> !local
     %p = zero.from_local %m : !local to !primary
     %w = zero.all_gather %p along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %w : !whole to !full
-    "stablehlo.return"(%c, %s, %f) : (!index, !stack, !full) -> ()
-  }) : (!index, !stack, !full) -> (!index, !stack, !full)
+    stablehlo.return %c, %s, %f : !index, !stack, !full
+  }
   %1:3 = "stablehlo.while"(%i, %stack, %0#2) ({
   ^bb0(%c: !index, %s: !stack, %a: !full):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (!index, !index) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
+    %t = stablehlo.compare LT, %c, %i : (!index, !index) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
   }, {
   ^bb0(%c: !index, %s: !second, %a: !full):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (!second, !index, !index, !index) -> !layer
-    %m = "stablehlo.reshape"(%l) : (!layer) -> !local
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 32, 64] : (!second, !index, !index, !index) -> !layer
+    %m = stablehlo.reshape %l : (!layer) -> !local
     %p = zero.from_local %m : !local to !primary
     %w = zero.all_gather %p along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %w : !whole to !full
-    "stablehlo.return"(%c, %s, %f) : (!index, !second, !full) -> ()
+    stablehlo.return %c, %s, %f : !index, !second, !full
   }) : (!index, !stack, !full) -> (!index, !stack, !full)
   return %1#2 : !full
 }

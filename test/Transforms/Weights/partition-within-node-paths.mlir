@@ -23,57 +23,54 @@
 !whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
 
 func.func @layers(%w: tensor<200x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<INDEX>}> : () -> tensor<INDEX>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<INDEX>}> : () -> tensor<INDEX>
-  %c100 = "stablehlo.constant"() <{value = dense<100> : tensor<INDEX>}> : () -> tensor<INDEX>
-  %s0 = "stablehlo.slice"(%w) <{limit_indices = array<i64: 100, 2>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<200x2xf32>) -> tensor<100x2xf32>
-  %0:2 = "stablehlo.while"(%c0, %x) ({
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c100) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %a = "stablehlo.dynamic_slice"(%s0, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
-    %b = "stablehlo.reshape"(%a) : (tensor<1x2xf32>) -> tensor<2xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<INDEX>
+  %c1 = stablehlo.constant dense<1> : tensor<INDEX>
+  %c100 = stablehlo.constant dense<100> : tensor<INDEX>
+  %s0 = stablehlo.slice %w [0:100, 0:2] : (tensor<200x2xf32>) -> tensor<100x2xf32>
+  %0:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<INDEX>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c100 : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a = stablehlo.dynamic_slice %s0, %i, %c0, sizes = [1, 2] : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
+    %b = stablehlo.reshape %a : (tensor<1x2xf32>) -> tensor<2xf32>
     %c = zero.from_local %b : tensor<2xf32> to !primary
     %d = zero.all_gather %c along ["node", "gpu"] : !primary to !whole
     %e = zero.to_local %d : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %e) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<INDEX>, tensor<INDEX>) -> tensor<INDEX>
-    "stablehlo.return"(%next, %y) : (tensor<INDEX>, tensor<16xf32>) -> ()
-  }) : (tensor<INDEX>, tensor<16xf32>) -> (tensor<INDEX>, tensor<16xf32>)
-  %s1 = "stablehlo.slice"(%w) <{limit_indices = array<i64: 200, 2>, start_indices = array<i64: 100, 0>, strides = array<i64: 1, 1>}> : (tensor<200x2xf32>) -> tensor<100x2xf32>
-  %1:2 = "stablehlo.while"(%c0, %0#1) ({
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c100) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %a = "stablehlo.dynamic_slice"(%s1, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
-    %b = "stablehlo.reshape"(%a) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %y = stablehlo.multiply %h, %e : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<INDEX>
+    stablehlo.return %next, %y : tensor<INDEX>, tensor<16xf32>
+  }
+  %s1 = stablehlo.slice %w [100:200, 0:2] : (tensor<200x2xf32>) -> tensor<100x2xf32>
+  %1:2 = stablehlo.while(%i = %c0, %h = %0#1) : tensor<INDEX>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c100 : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a = stablehlo.dynamic_slice %s1, %i, %c0, sizes = [1, 2] : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
+    %b = stablehlo.reshape %a : (tensor<1x2xf32>) -> tensor<2xf32>
     %c = zero.from_local %b : tensor<2xf32> to !primary
     %d = zero.all_gather %c along ["node", "gpu"] : !primary to !whole
     %e = zero.to_local %d : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %e) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<INDEX>, tensor<INDEX>) -> tensor<INDEX>
-    "stablehlo.return"(%next, %y) : (tensor<INDEX>, tensor<16xf32>) -> ()
-  }) : (tensor<INDEX>, tensor<16xf32>) -> (tensor<INDEX>, tensor<16xf32>)
-  %s2 = "stablehlo.slice"(%w) <{limit_indices = array<i64: 150, 2>, start_indices = array<i64: 50, 0>, strides = array<i64: 1, 1>}> : (tensor<200x2xf32>) -> tensor<100x2xf32>
-  %2:2 = "stablehlo.while"(%c0, %1#1) ({
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c100) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<INDEX>, %h: tensor<16xf32>):
-    %a = "stablehlo.dynamic_slice"(%s2, %i, %c0) <{slice_sizes = array<i64: 1, 2>}> : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
-    %b = "stablehlo.reshape"(%a) : (tensor<1x2xf32>) -> tensor<2xf32>
+    %y = stablehlo.multiply %h, %e : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<INDEX>
+    stablehlo.return %next, %y : tensor<INDEX>, tensor<16xf32>
+  }
+  %s2 = stablehlo.slice %w [50:150, 0:2] : (tensor<200x2xf32>) -> tensor<100x2xf32>
+  %2:2 = stablehlo.while(%i = %c0, %h = %1#1) : tensor<INDEX>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c100 : (tensor<INDEX>, tensor<INDEX>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a = stablehlo.dynamic_slice %s2, %i, %c0, sizes = [1, 2] : (tensor<100x2xf32>, tensor<INDEX>, tensor<INDEX>) -> tensor<1x2xf32>
+    %b = stablehlo.reshape %a : (tensor<1x2xf32>) -> tensor<2xf32>
     %c = zero.from_local %b : tensor<2xf32> to !primary
     %d = zero.all_gather %c along ["node", "gpu"] : !primary to !whole
     %e = zero.to_local %d : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %e) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<INDEX>, tensor<INDEX>) -> tensor<INDEX>
-    "stablehlo.return"(%next, %y) : (tensor<INDEX>, tensor<16xf32>) -> ()
-  }) : (tensor<INDEX>, tensor<16xf32>) -> (tensor<INDEX>, tensor<16xf32>)
+    %y = stablehlo.multiply %h, %e : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<INDEX>
+    stablehlo.return %next, %y : tensor<INDEX>, tensor<16xf32>
+  }
   return %2#1 : tensor<16xf32>
 }
 
@@ -86,19 +83,18 @@ func.func @layers(%w: tensor<200x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
 !whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
 
 func.func @scalar(%stack: tensor<f32>, %start: tensor<i32>, %x: tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>) {
-  %0:2 = "stablehlo.while"(%start, %x) ({
-  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
-    %more = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
-    %1 = "stablehlo.dynamic_slice"(%stack, %i, %start) <{slice_sizes = array<i64: 1, 2>}> : (tensor<f32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
-    %2 = "stablehlo.reshape"(%1) : (tensor<1x2xf32>) -> tensor<2xf32>
+  %0:2 = stablehlo.while(%i = %start, %h = %x) : tensor<i32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %stack, %i, %start, sizes = [1, 2] : (tensor<f32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
     %3 = zero.from_local %2 : tensor<2xf32> to !primary
     %4 = zero.all_gather %3 along ["node", "gpu"] : !primary to !whole
     %5 = zero.to_local %4 : !whole to tensor<16xf32>
-    "stablehlo.return"(%i, %5) : (tensor<i32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+    stablehlo.return %i, %5 : tensor<i32>, tensor<16xf32>
+  }
   return %0#0, %0#1 : tensor<i32>, tensor<16xf32>
 }
 
@@ -111,21 +107,20 @@ func.func @scalar(%stack: tensor<f32>, %start: tensor<i32>, %x: tensor<16xf32>) 
 !whole = !zero.shard<0xf32, dim 0 = (2, 4) on #mesh>
 
 func.func @empty(%stack: tensor<4x0xf32>, %start: tensor<i32>, %x: tensor<0xf32>) -> (tensor<i32>, tensor<0xf32>) {
-  %none = "stablehlo.slice"(%stack) <{limit_indices = array<i64: 0, 0>, start_indices = array<i64: 0, 0>, strides = array<i64: 1, 1>}> : (tensor<4x0xf32>) -> tensor<0x0xf32>
-  %two = "stablehlo.reshape"(%none) : (tensor<0x0xf32>) -> tensor<2x0xf32>
-  %0:2 = "stablehlo.while"(%start, %x) ({
-  ^bb0(%i: tensor<i32>, %h: tensor<0xf32>):
-    %more = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %h: tensor<0xf32>):
-    %1 = "stablehlo.dynamic_slice"(%two, %i, %start) <{slice_sizes = array<i64: 1, 0>}> : (tensor<2x0xf32>, tensor<i32>, tensor<i32>) -> tensor<1x0xf32>
-    %2 = "stablehlo.reshape"(%1) : (tensor<1x0xf32>) -> tensor<0xf32>
+  %none = stablehlo.slice %stack [0:0, 0:0] : (tensor<4x0xf32>) -> tensor<0x0xf32>
+  %two = stablehlo.reshape %none : (tensor<0x0xf32>) -> tensor<2x0xf32>
+  %0:2 = stablehlo.while(%i = %start, %h = %x) : tensor<i32>, tensor<0xf32>
+  cond {
+    %more = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %two, %i, %start, sizes = [1, 0] : (tensor<2x0xf32>, tensor<i32>, tensor<i32>) -> tensor<1x0xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x0xf32>) -> tensor<0xf32>
     %3 = zero.from_local %2 : tensor<0xf32> to !primary
     %4 = zero.all_gather %3 along ["node", "gpu"] : !primary to !whole
     %5 = zero.to_local %4 : !whole to tensor<0xf32>
-    "stablehlo.return"(%i, %5) : (tensor<i32>, tensor<0xf32>) -> ()
-  }) : (tensor<i32>, tensor<0xf32>) -> (tensor<i32>, tensor<0xf32>)
+    stablehlo.return %i, %5 : tensor<i32>, tensor<0xf32>
+  }
   return %0#0, %0#1 : tensor<i32>, tensor<0xf32>
 }
 
@@ -138,22 +133,21 @@ func.func @empty(%stack: tensor<4x0xf32>, %start: tensor<i32>, %x: tensor<0xf32>
 !whole = !zero.shard<16xf32, dim 0 = (2, 4) on #mesh>
 
 func.func @strides(%stack: tensor<3x2xf32>, %start: tensor<i32>, %x: tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>) {
-  %one = "stablehlo.slice"(%stack) <{limit_indices = array<i64: 1, 2>, start_indices = array<i64: 0, 0>, strides = array<i64: 4611686018427387904, 1>}> : (tensor<3x2xf32>) -> tensor<1x2xf32>
-  %same = "stablehlo.slice"(%one) <{limit_indices = array<i64: 1, 2>, start_indices = array<i64: 0, 0>, strides = array<i64: 4611686018427387904, 1>}> : (tensor<1x2xf32>) -> tensor<1x2xf32>
-  %w = "stablehlo.reshape"(%same) : (tensor<1x2xf32>) -> tensor<2xf32>
-  %0:2 = "stablehlo.while"(%start, %x) ({
-  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
-    %more = "stablehlo.constant"() <{value = dense<true> : tensor<i1>}> : () -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %h: tensor<16xf32>):
-    %1 = "stablehlo.dynamic_slice"(%stack, %i, %start) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
-    %2 = "stablehlo.reshape"(%1) : (tensor<1x2xf32>) -> tensor<2xf32>
+  %one = stablehlo.slice %stack [0:1:4611686018427387904, 0:2] : (tensor<3x2xf32>) -> tensor<1x2xf32>
+  %same = stablehlo.slice %one [0:1:4611686018427387904, 0:2] : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  %w = stablehlo.reshape %same : (tensor<1x2xf32>) -> tensor<2xf32>
+  %0:2 = stablehlo.while(%i = %start, %h = %x) : tensor<i32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.constant dense<true> : tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %stack, %i, %start, sizes = [1, 2] : (tensor<3x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
     %3 = zero.from_local %2 : tensor<2xf32> to !primary
     %4 = zero.all_gather %3 along ["node", "gpu"] : !primary to !whole
     %5 = zero.to_local %4 : !whole to tensor<16xf32>
-    "stablehlo.return"(%i, %5) : (tensor<i32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<16xf32>) -> (tensor<i32>, tensor<16xf32>)
+    stablehlo.return %i, %5 : tensor<i32>, tensor<16xf32>
+  }
   %6 = zero.from_local %w : tensor<2xf32> to !primary
   %7 = zero.all_gather %6 along ["node", "gpu"] : !primary to !whole
   %8 = zero.to_local %7 : !whole to tensor<16xf32>

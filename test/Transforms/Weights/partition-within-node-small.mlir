@@ -57,7 +57,7 @@ func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xb
   // CHECK: along ["node", "gpu"] {zpp.origin = {id = 4 : i64}, zpp.reason = "it is gathered once
   %13 = zero.from_local %d : tensor<8xbf16> to !small
   %14 = zero.all_gather %13 along ["node", "gpu"] {zpp.origin = {id = 4}} : !small to !small_whole
-  %15:3 = "stablehlo.optimization_barrier"(%w, %c, %12) : (tensor<1024x4096xbf16>, tensor<8xbf16>, tensor<4x4xf32>) -> (tensor<1024x4096xbf16>, tensor<8xbf16>, tensor<4x4xf32>)
+  %15:3 = stablehlo.optimization_barrier %w, %c, %12 : tensor<1024x4096xbf16>, tensor<8xbf16>, tensor<4x4xf32>
   // CHECK: along ["gpu"] {zpp.origin = {id = 5
   %16 = zero.from_local %15#0 : tensor<1024x4096xbf16> to !primary
   %17 = zero.encode %16 : !primary to !primary_i8
@@ -113,7 +113,7 @@ func.func @not_quantized(%w: tensor<32x64xbf16>, %v: tensor<32x64xbf16>) -> (!wh
 // JOINED: %[[KEPT:.*]] = zero.unpack_slices {{.*}} -> tensor<4x2096xi8>
 // JOINED: zero.all_gather_chunks %[[KEPT]] along ["gpu"]
 // JOINED: zero.all_gather_chunks {{.*}} along ["node", "gpu"]
-// JOINED: %[[CROSSED:.*]] = "stablehlo.optimization_barrier"(%[[KEPT]])
+// JOINED: %[[CROSSED:.*]] = stablehlo.optimization_barrier %[[KEPT]]
 // JOINED: zero.all_gather_chunks %[[CROSSED]] along ["gpu"] {{.*}}id = 3 {{.*}}share = 2096
 func.func @three_tiers(%w: tensor<32x64xbf16>, %b: tensor<8xbf16>, %c: tensor<16xbf16>)
     -> (!whole, !small_whole, !other_whole, !whole) {
@@ -148,48 +148,46 @@ func.func @loops(%stack: tensor<3x32x64xbf16>, %biases: tensor<3x2xbf16>, %i: te
     -> (tensor<256x64xbf16>, tensor<16xbf16>) {
   // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 0
   // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 1 {{.*}} to <48xbf16, dim 0 = (3, 2, "gpu") on #mesh>
-  // CHECK: "stablehlo.while"
+  // CHECK: stablehlo.while(
   // CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.origin = {id = 0
   // CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.origin = {id = 1
-  // CHECK: "stablehlo.while"
+  // CHECK: stablehlo.while(
   // CHECK: zero.all_gather {{.*}} along ["gpu"] {zpp.origin = {id = 2
   // REMARK: hoisted out of the loops, its result is kept for 2 gathers
   // REMARK: hoisted out of the loops, its result is kept for 1 gather"
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %0:5 = "stablehlo.while"(%i, %stack, %biases, %y, %z) ({
-  ^bb0(%c: tensor<i32>, %s: tensor<3x32x64xbf16>, %v: tensor<3x2xbf16>, %a: tensor<256x64xbf16>, %b: tensor<16xbf16>):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%c: tensor<i32>, %s: tensor<3x32x64xbf16>, %v: tensor<3x2xbf16>, %a: tensor<256x64xbf16>, %b: tensor<16xbf16>):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
-    %m = "stablehlo.reshape"(%l) : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %0:5 = stablehlo.while(%c = %i, %s = %stack, %v = %biases, %a = %y, %b = %z) : tensor<i32>, tensor<3x32x64xbf16>, tensor<3x2xbf16>, tensor<256x64xbf16>, tensor<16xbf16>
+  cond {
+    %t = stablehlo.compare LT, %c, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 32, 64] : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
+    %m = stablehlo.reshape %l : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
     %p = zero.from_local %m : tensor<32x64xbf16> to !primary
     %q = zero.encode %p : !primary to !primary_i8
     %w = zero.all_gather %q along ["node", "gpu"] {zpp.origin = {id = 0}} : !primary_i8 to !whole_i8
     %d = zero.decode %w : !whole_i8 to !whole
     %f = zero.to_local %d : !whole to tensor<256x64xbf16>
-    %n = "stablehlo.dynamic_slice"(%v, %c, %zero) <{slice_sizes = array<i64: 1, 2>}> : (tensor<3x2xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x2xbf16>
-    %o = "stablehlo.reshape"(%n) : (tensor<1x2xbf16>) -> tensor<2xbf16>
+    %n = stablehlo.dynamic_slice %v, %c, %zero, sizes = [1, 2] : (tensor<3x2xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x2xbf16>
+    %o = stablehlo.reshape %n : (tensor<1x2xbf16>) -> tensor<2xbf16>
     %r = zero.from_local %o : tensor<2xbf16> to !small
     %u = zero.all_gather %r along ["node", "gpu"] {zpp.origin = {id = 1}} : !small to !small_whole
     %g = zero.to_local %u : !small_whole to tensor<16xbf16>
-    "stablehlo.return"(%c, %s, %v, %f, %g) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<3x2xbf16>, tensor<256x64xbf16>, tensor<16xbf16>) -> ()
-  }) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<3x2xbf16>, tensor<256x64xbf16>, tensor<16xbf16>) -> (tensor<i32>, tensor<3x32x64xbf16>, tensor<3x2xbf16>, tensor<256x64xbf16>, tensor<16xbf16>)
-  %1:3 = "stablehlo.while"(%i, %stack, %0#3) ({
-  ^bb0(%c: tensor<i32>, %s: tensor<3x32x64xbf16>, %a: tensor<256x64xbf16>):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%c: tensor<i32>, %s: tensor<3x32x64xbf16>, %a: tensor<256x64xbf16>):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 32, 64>}> : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
-    %m = "stablehlo.reshape"(%l) : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
+    stablehlo.return %c, %s, %v, %f, %g : tensor<i32>, tensor<3x32x64xbf16>, tensor<3x2xbf16>, tensor<256x64xbf16>, tensor<16xbf16>
+  }
+  %1:3 = stablehlo.while(%c = %i, %s = %stack, %a = %0#3) : tensor<i32>, tensor<3x32x64xbf16>, tensor<256x64xbf16>
+  cond {
+    %t = stablehlo.compare LT, %c, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 32, 64] : (tensor<3x32x64xbf16>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x32x64xbf16>
+    %m = stablehlo.reshape %l : (tensor<1x32x64xbf16>) -> tensor<32x64xbf16>
     %p = zero.from_local %m : tensor<32x64xbf16> to !primary
     %q = zero.encode %p : !primary to !primary_i8
     %w = zero.all_gather %q along ["node", "gpu"] {zpp.origin = {id = 2}} : !primary_i8 to !whole_i8
     %d = zero.decode %w : !whole_i8 to !whole
     %f = zero.to_local %d : !whole to tensor<256x64xbf16>
-    "stablehlo.return"(%c, %s, %f) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<256x64xbf16>) -> ()
-  }) : (tensor<i32>, tensor<3x32x64xbf16>, tensor<256x64xbf16>) -> (tensor<i32>, tensor<3x32x64xbf16>, tensor<256x64xbf16>)
+    stablehlo.return %c, %s, %f : tensor<i32>, tensor<3x32x64xbf16>, tensor<256x64xbf16>
+  }
   return %1#2, %0#4 : tensor<256x64xbf16>, tensor<16xbf16>
 }

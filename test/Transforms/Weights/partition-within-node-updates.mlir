@@ -18,32 +18,31 @@
 // CHECK: stablehlo.while
 // CHECK: %[[FIRST:.*]] = zero.from_local %[[LOCAL]]
 // CHECK: zero.all_gather %[[FIRST]] along ["gpu"]
-// CHECK: %[[BARRIER:.*]]:2 = "stablehlo.optimization_barrier"(%{{.*}}, %[[LOCAL]])
+// CHECK: %[[BARRIER:.*]]:2 = stablehlo.optimization_barrier %{{.*}}, %[[LOCAL]]
 // CHECK: %[[SECOND:.*]] = zero.from_local %[[BARRIER]]#1
 // CHECK: zero.all_gather %[[SECOND]] along ["gpu"]
 // CHECK-NOT: along ["node"
 func.func @micro_batches(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %pf = zero.from_local %v : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %b:2 = "stablehlo.optimization_barrier"(%v, %y) : (tensor<2xf32>, tensor<16xf32>) -> (tensor<2xf32>, tensor<16xf32>)
+    %y = stablehlo.multiply %h, %f : tensor<16xf32>
+    %b:2 = stablehlo.optimization_barrier %v, %y : tensor<2xf32>, tensor<16xf32>
     %pk = zero.from_local %b#0 : tensor<2xf32> to !primary
     %gk = zero.all_gather %pk along ["node", "gpu"] : !primary to !whole
     %k = zero.to_local %gk : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%b#1, %k) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %v, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
+    %z = stablehlo.multiply %b#1, %k : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
   return %0#2 : tensor<16xf32>
 }
 
@@ -60,22 +59,21 @@ func.func @micro_batches(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
 // CHECK-NOT: along ["node"
 func.func @once_in_each(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %pf = zero.from_local %v : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %v, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
+    %z = stablehlo.multiply %h, %f : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
   return %0#2 : tensor<16xf32>
 }
 
@@ -90,22 +88,21 @@ func.func @once_in_each(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32>
 // CHECK: stablehlo.while
 // CHECK: zero.all_gather {{.*}} along ["node", "gpu"]
 func.func @one_iteration(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c1) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %pf = zero.from_local %v : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %v, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
+    %z = stablehlo.multiply %h, %f : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
   return %0#2 : tensor<16xf32>
 }
 
@@ -122,28 +119,27 @@ func.func @one_iteration(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
 func.func @updated_in_the_loop(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
     %pf = zero.from_local %v : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %b:2 = "stablehlo.optimization_barrier"(%v, %y) : (tensor<2xf32>, tensor<16xf32>) -> (tensor<2xf32>, tensor<16xf32>)
+    %y = stablehlo.multiply %h, %f : tensor<16xf32>
+    %b:2 = stablehlo.optimization_barrier %v, %y : tensor<2xf32>, tensor<16xf32>
     %pk = zero.from_local %b#0 : tensor<2xf32> to !primary
     %gk = zero.all_gather %pk along ["node", "gpu"] : !primary to !whole
     %k = zero.to_local %gk : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%b#1, %k) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %n = "stablehlo.negate"(%v) : (tensor<2xf32>) -> tensor<2xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %n, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
+    %z = stablehlo.multiply %b#1, %k : tensor<16xf32>
+    %n = stablehlo.negate %v : tensor<2xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %n, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
   return %0#2 : tensor<16xf32>
 }
 
@@ -159,37 +155,36 @@ func.func @updated_in_the_loop(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<
 // CHECK: stablehlo.while
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
-// CHECK: "stablehlo.return"
+// CHECK: stablehlo.return
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
 // CHECK-NOT: along ["node"
 func.func @used_behind(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %nv = "stablehlo.negate"(%v) : (tensor<2xf32>) -> tensor<2xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %nv = stablehlo.negate %v : tensor<2xf32>
     %pf = zero.from_local %nv : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %b:2 = "stablehlo.optimization_barrier"(%nv, %y) : (tensor<2xf32>, tensor<16xf32>) -> (tensor<2xf32>, tensor<16xf32>)
+    %y = stablehlo.multiply %h, %f : tensor<16xf32>
+    %b:2 = stablehlo.optimization_barrier %nv, %y : tensor<2xf32>, tensor<16xf32>
     %pk = zero.from_local %b#0 : tensor<2xf32> to !primary
     %gk = zero.all_gather %pk along ["node", "gpu"] : !primary to !whole
     %k = zero.to_local %gk : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%b#1, %k) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %v, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
-  %s = "stablehlo.negate"(%w) : (tensor<2xf32>) -> tensor<2xf32>
+    %z = stablehlo.multiply %b#1, %k : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
+  %s = stablehlo.negate %w : tensor<2xf32>
   %pe = zero.from_local %s : tensor<2xf32> to !primary
   %ge = zero.all_gather %pe along ["node", "gpu"] : !primary to !whole
   %e = zero.to_local %ge : !whole to tensor<16xf32>
-  %r = "stablehlo.multiply"(%e, %e) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  %r = stablehlo.multiply %e, %e : tensor<16xf32>
   return %r : tensor<16xf32>
 }
 
@@ -206,27 +201,26 @@ func.func @used_behind(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> 
 // REMARK: in-each-iteration {{.*}}it crosses the slower tiers in each iteration of a loop, which computes it
 // REMARK-NOT: in-each-iteration
 func.func @computed(%w: tensor<2xf32>, %s: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-  %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%c0, %w, %x) ({
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%more) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%i: tensor<i32>, %v: tensor<2xf32>, %h: tensor<16xf32>):
-    %sv = "stablehlo.multiply"(%v, %s) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %c3 = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %sv = stablehlo.multiply %v, %s : tensor<2xf32>
     %pf = zero.from_local %sv : tensor<2xf32> to !primary
     %gf = zero.all_gather %pf along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %gf : !whole to tensor<16xf32>
-    %y = "stablehlo.multiply"(%h, %f) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %b:2 = "stablehlo.optimization_barrier"(%sv, %y) : (tensor<2xf32>, tensor<16xf32>) -> (tensor<2xf32>, tensor<16xf32>)
+    %y = stablehlo.multiply %h, %f : tensor<16xf32>
+    %b:2 = stablehlo.optimization_barrier %sv, %y : tensor<2xf32>, tensor<16xf32>
     %pk = zero.from_local %b#0 : tensor<2xf32> to !primary
     %gk = zero.all_gather %pk along ["node", "gpu"] : !primary to !whole
     %k = zero.to_local %gk : !whole to tensor<16xf32>
-    %z = "stablehlo.multiply"(%b#1, %k) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
-    %next = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%next, %v, %z) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> ()
-  }) : (tensor<i32>, tensor<2xf32>, tensor<16xf32>) -> (tensor<i32>, tensor<2xf32>, tensor<16xf32>)
+    %z = stablehlo.multiply %b#1, %k : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %z : tensor<i32>, tensor<2xf32>, tensor<16xf32>
+  }
   return %0#2 : tensor<16xf32>
 }

@@ -25,14 +25,14 @@
 // ONE-LABEL: func @weight
 func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
     -> (tensor<256x64xbf16>, tensor<256x64xbf16>, tensor<4xf32>) {
-  // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%arg0)
+  // CHECK: %[[CAST:.*]] = stablehlo.convert %arg0
   // CHECK: %[[PRIMARY:.*]] = zero.from_local %[[CAST]]
   // CHECK: %[[KEPT:.*]] = zero.all_gather %[[PRIMARY]] along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 1 : i64}}
   // CHECK-SAME: to <256x64xbf16, dim 0 = (2, "gpu") on #mesh>
   // CHECK: %[[FORWARD:.*]] = zero.all_gather %[[KEPT]] along ["gpu"] {zpp.origin = {id = 1 : i64}}
   // CHECK: %[[SECONDARY:.*]] = zero.to_local %[[KEPT]]
   // CHECK: %[[FIRST:.*]] = zero.to_local %[[FORWARD]]
-  // CHECK: %[[BARRIER:.*]]:2 = "stablehlo.optimization_barrier"(%arg1, %[[SECONDARY]])
+  // CHECK: %[[BARRIER:.*]]:2 = stablehlo.optimization_barrier %arg1, %[[SECONDARY]]
   // CHECK: %[[SHARD:.*]] = zero.from_local %[[BARRIER]]#1 : tensor<64x64xbf16>
   // CHECK: %[[BACKWARD:.*]] = zero.all_gather %[[SHARD]] along ["gpu"] {zpp.origin = {id = 2 : i64}}
   // CHECK: %[[SECOND:.*]] = zero.to_local %[[BACKWARD]]
@@ -41,7 +41,7 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
   // A group of one device keeps the whole weight, which is not sent again.
   // ONE: %[[GATHERED:.*]] = zero.all_gather {{.*}} along ["node", "gpu"] {zpp.keep
   // ONE: %[[WHOLE:.*]] = zero.to_local %[[GATHERED]]
-  // ONE: "stablehlo.optimization_barrier"(%arg1, %[[WHOLE]])
+  // ONE: stablehlo.optimization_barrier %arg1, %[[WHOLE]]
   // ONE-NOT: zero.all_gather
   // ONE: return
 
@@ -54,11 +54,11 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
 
   // The slowest tier of the group is all there is: nothing to shorten.
   // NODE-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "its group lies within the secondary group of 8"
-  %0 = "stablehlo.convert"(%w) : (tensor<32x64xf32>) -> tensor<32x64xbf16>
+  %0 = stablehlo.convert %w : (tensor<32x64xf32>) -> tensor<32x64xbf16>
   %1 = zero.from_local %0 : tensor<32x64xbf16> to !primary
   %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 1}} : !primary to !whole
   %3 = zero.to_local %2 : !whole to tensor<256x64xbf16>
-  %4:2 = "stablehlo.optimization_barrier"(%0, %x) : (tensor<32x64xbf16>, tensor<4xf32>) -> (tensor<32x64xbf16>, tensor<4xf32>)
+  %4:2 = stablehlo.optimization_barrier %0, %x : tensor<32x64xbf16>, tensor<4xf32>
   %5 = zero.from_local %4#0 : tensor<32x64xbf16> to !primary
   %6 = zero.all_gather %5 along ["node", "gpu"] {zpp.origin = {id = 2}} : !primary to !whole
   %7 = zero.to_local %6 : !whole to tensor<256x64xbf16>
@@ -82,7 +82,7 @@ func.func @quantized(%w: tensor<32x64xbf16>, %x: tensor<4xf32>)
   // CHECK-NOT: zero.encode
   // CHECK: %[[KEPT:.*]] = zero.all_gather {{.*}} along ["node"] {zpp.keep}
   // CHECK: %[[CODES:.*]] = zero.to_local %[[KEPT]] : {{.*}} to tensor<2x2080xi8>
-  // CHECK: %[[BARRIER:.*]]:2 = "stablehlo.optimization_barrier"(%arg1, %[[CODES]])
+  // CHECK: %[[BARRIER:.*]]:2 = stablehlo.optimization_barrier %arg1, %[[CODES]]
   // CHECK: zero.from_local %[[BARRIER]]#1 : tensor<2x2080xi8> to <256x64xbf16, dim 0 = (2, "gpu") on #mesh, #zero.quant<i8, block = 128>>
   // CHECK: zero.all_gather {{.*}} along ["gpu"]
   // CHECK: zero.decode
@@ -91,7 +91,7 @@ func.func @quantized(%w: tensor<32x64xbf16>, %x: tensor<4xf32>)
   %2 = zero.all_gather %e1 along ["node", "gpu"] : !primary_i8 to !whole_i8
   %d1 = zero.decode %2 : !whole_i8 to !whole
   %3 = zero.to_local %d1 : !whole to tensor<256x64xbf16>
-  %4:2 = "stablehlo.optimization_barrier"(%w, %x) : (tensor<32x64xbf16>, tensor<4xf32>) -> (tensor<32x64xbf16>, tensor<4xf32>)
+  %4:2 = stablehlo.optimization_barrier %w, %x : tensor<32x64xbf16>, tensor<4xf32>
   %5 = zero.from_local %4#0 : tensor<32x64xbf16> to !primary
   %e2 = zero.encode %5 : !primary to !primary_i8
   %6 = zero.all_gather %e2 along ["node", "gpu"] : !primary_i8 to !whole_i8
@@ -113,7 +113,7 @@ func.func @quantized(%w: tensor<32x64xbf16>, %x: tensor<4xf32>)
 func.func @three_tiers(%w: tensor<1x64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>, tensor<8x64xf32>) {
   // CHECK: %[[KEPT:.*]] = zero.all_gather {{.*}} along ["rack", "node"] {zpp.keep}
   // CHECK: %[[SECONDARY:.*]] = zero.to_local %[[KEPT]] : {{.*}} to tensor<4x64xf32>
-  // CHECK-COUNT-2: "stablehlo.optimization_barrier"(%[[SECONDARY]])
+  // CHECK-COUNT-2: stablehlo.optimization_barrier %[[SECONDARY]]
   // CHECK-NOT: "rack"]
   // NODE: along ["rack"] {zpp.keep}
   // NODE: along ["node", "gpu"]
@@ -195,51 +195,49 @@ func.func @not_read_late(%w: tensor<32x64xbf16>) -> tensor<256x64xbf16> {
 
 // CHECK-LABEL: func @loops
 func.func @loops(%stack: tensor<3x5x2xf32>, %i: tensor<i32>, %y: tensor<5x16xbf16>) -> tensor<5x16xbf16> {
-  // CHECK: %[[CAST:.*]] = "stablehlo.convert"(%arg0) : (tensor<3x5x2xf32>) -> tensor<3x5x2xbf16>
-  // CHECK: %[[MOVED:.*]] = "stablehlo.transpose"(%[[CAST]]) <{permutation = array<i64: 1, 0, 2>}>
-  // CHECK: %[[FLAT:.*]] = "stablehlo.reshape"(%[[MOVED]]) : {{.*}} -> tensor<5x6xbf16>
+  // CHECK: %[[CAST:.*]] = stablehlo.convert %arg0 : (tensor<3x5x2xf32>) -> tensor<3x5x2xbf16>
+  // CHECK: %[[MOVED:.*]] = stablehlo.transpose %[[CAST]], dims = [1, 0, 2]
+  // CHECK: %[[FLAT:.*]] = stablehlo.reshape %[[MOVED]] : {{.*}} -> tensor<5x6xbf16>
   // CHECK: zero.from_local %[[FLAT]] : tensor<5x6xbf16> to <5x48xbf16, dim 1 = (3, "node", "gpu") on #mesh>
   // CHECK: zero.all_gather {{.*}} along ["node"] {zpp.keep} : {{.*}} to <5x48xbf16, dim 1 = (3, 2, "gpu") on #mesh>
-  // CHECK: "stablehlo.reshape"{{.*}} -> tensor<5x3x4xbf16>
-  // CHECK: %[[KEPT:.*]] = "stablehlo.transpose"{{.*}} -> tensor<3x5x4xbf16>
-  // CHECK: "stablehlo.while"
-  // CHECK: %[[SLICE:.*]] = "stablehlo.dynamic_slice"(%[[KEPT]], {{.*}}) <{slice_sizes = array<i64: 1, 5, 4>}>
-  // CHECK: %[[LAYER:.*]] = "stablehlo.reshape"(%[[SLICE]]) : {{.*}} -> tensor<5x4xbf16>
+  // CHECK: stablehlo.reshape{{.*}} -> tensor<5x3x4xbf16>
+  // CHECK: %[[KEPT:.*]] = stablehlo.transpose{{.*}} -> tensor<3x5x4xbf16>
+  // CHECK: stablehlo.while(
+  // CHECK: %[[SLICE:.*]] = stablehlo.dynamic_slice %[[KEPT]], {{.*}}, sizes = [1, 5, 4]
+  // CHECK: %[[LAYER:.*]] = stablehlo.reshape %[[SLICE]] : {{.*}} -> tensor<5x4xbf16>
   // CHECK: zero.from_local %[[LAYER]] : tensor<5x4xbf16> to <5x16xbf16, dim 1 = (2, "gpu") on #mesh>
   // CHECK: zero.all_gather {{.*}} along ["gpu"]
-  // CHECK: "stablehlo.while"
-  // CHECK: "stablehlo.dynamic_slice"(%[[KEPT]],
+  // CHECK: stablehlo.while(
+  // CHECK: stablehlo.dynamic_slice %[[KEPT]],
   // CHECK: zero.all_gather {{.*}} along ["gpu"]
   // CHECK-NOT: "node"]
-  %zero = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-  %0:3 = "stablehlo.while"(%i, %stack, %y) ({
-  ^bb0(%c: tensor<i32>, %s: tensor<3x5x2xf32>, %a: tensor<5x16xbf16>):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%c: tensor<i32>, %s: tensor<3x5x2xf32>, %a: tensor<5x16xbf16>):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 5, 2>}> : (tensor<3x5x2xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x2xf32>
-    %m = "stablehlo.reshape"(%l) : (tensor<1x5x2xf32>) -> tensor<5x2xf32>
-    %n = "stablehlo.convert"(%m) : (tensor<5x2xf32>) -> tensor<5x2xbf16>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %0:3 = stablehlo.while(%c = %i, %s = %stack, %a = %y) : tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>
+  cond {
+    %t = stablehlo.compare LT, %c, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 5, 2] : (tensor<3x5x2xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x2xf32>
+    %m = stablehlo.reshape %l : (tensor<1x5x2xf32>) -> tensor<5x2xf32>
+    %n = stablehlo.convert %m : (tensor<5x2xf32>) -> tensor<5x2xbf16>
     %p = zero.from_local %n : tensor<5x2xbf16> to !primary
     %w = zero.all_gather %p along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %w : !whole to tensor<5x16xbf16>
-    "stablehlo.return"(%c, %s, %f) : (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>) -> ()
-  }) : (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>) -> (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>)
-  %1:3 = "stablehlo.while"(%i, %stack, %0#2) ({
-  ^bb0(%c: tensor<i32>, %s: tensor<3x5x2xf32>, %a: tensor<5x16xbf16>):
-    %t = "stablehlo.compare"(%c, %i) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%t) : (tensor<i1>) -> ()
-  }, {
-  ^bb0(%c: tensor<i32>, %s: tensor<3x5x2xf32>, %a: tensor<5x16xbf16>):
-    %l = "stablehlo.dynamic_slice"(%s, %c, %zero, %zero) <{slice_sizes = array<i64: 1, 5, 2>}> : (tensor<3x5x2xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x2xf32>
-    %m = "stablehlo.reshape"(%l) : (tensor<1x5x2xf32>) -> tensor<5x2xf32>
-    %n = "stablehlo.convert"(%m) : (tensor<5x2xf32>) -> tensor<5x2xbf16>
+    stablehlo.return %c, %s, %f : tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>
+  }
+  %1:3 = stablehlo.while(%c = %i, %s = %stack, %a = %0#2) : tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>
+  cond {
+    %t = stablehlo.compare LT, %c, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %l = stablehlo.dynamic_slice %s, %c, %zero, %zero, sizes = [1, 5, 2] : (tensor<3x5x2xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x2xf32>
+    %m = stablehlo.reshape %l : (tensor<1x5x2xf32>) -> tensor<5x2xf32>
+    %n = stablehlo.convert %m : (tensor<5x2xf32>) -> tensor<5x2xbf16>
     %p = zero.from_local %n : tensor<5x2xbf16> to !primary
     %w = zero.all_gather %p along ["node", "gpu"] : !primary to !whole
     %f = zero.to_local %w : !whole to tensor<5x16xbf16>
-    "stablehlo.return"(%c, %s, %f) : (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>) -> ()
-  }) : (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>) -> (tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>)
+    stablehlo.return %c, %s, %f : tensor<i32>, tensor<3x5x2xf32>, tensor<5x16xbf16>
+  }
   return %1#2 : tensor<5x16xbf16>
 }
 
@@ -259,13 +257,13 @@ func.func @branches(%w: tensor<2xbf16>, %i: tensor<i32>) -> tensor<16xbf16> {
     // expected-remark@+1 {{the regions around the gathers of its weight are not loops over one stack of weights}}
     %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
     %4 = zero.to_local %3 : !whole to tensor<16xbf16>
-    "stablehlo.return"(%4) : (tensor<16xbf16>) -> ()
+    stablehlo.return %4 : tensor<16xbf16>
   }, {
     %2 = zero.from_local %w : tensor<2xbf16> to !primary
     // expected-remark@+1 {{the regions around}}
     %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
     %4 = zero.to_local %3 : !whole to tensor<16xbf16>
-    "stablehlo.return"(%4) : (tensor<16xbf16>) -> ()
+    stablehlo.return %4 : tensor<16xbf16>
   }) : (tensor<i32>) -> tensor<16xbf16>
   return %0 : tensor<16xbf16>
 }

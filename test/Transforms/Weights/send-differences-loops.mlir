@@ -26,43 +26,42 @@
 
 // CHECK: zpp.state = [{dim = 1 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 3, 512>, source = 0 : i64, type = tensor<1536xbf16>}, {dim = 1 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 3, 512>, source = 0 : i64, type = tensor<3072xbf16>}]
 // CHECK-LABEL: func.func public @main
-// CHECK: ^bb0({{.*}}, %[[OWN:.*]]: tensor<192xbf16>, %[[HELD:.*]]: tensor<384xbf16>):
-// CHECK-DAG: %[[OWN0:.*]] = "stablehlo.reshape"(%[[OWN]]) : (tensor<192xbf16>) -> tensor<3x64xbf16>
-// CHECK-DAG: %[[HELD0:.*]] = "stablehlo.reshape"(%[[HELD]]) : (tensor<384xbf16>) -> tensor<3x128xbf16>
-// CHECK: %[[FORWARD:.*]]:4 = "stablehlo.while"(%{{.*}}, %{{.*}}, %[[HELD0]], %[[OWN0]])
-// CHECK: }, {
-// CHECK: ^bb0(%[[I:.*]]: tensor<i32>, %{{.*}}: tensor<512xbf16>, %[[HELDS:.*]]: tensor<3x128xbf16>, %[[OWNS:.*]]: tensor<3x64xbf16>):
-// CHECK: "stablehlo.dynamic_slice"(%[[OWNS]], %[[I]],
-// CHECK: "stablehlo.dynamic_slice"(%[[HELDS]], %[[I]],
+// CHECK: sdy.manual_computation{{.*}} ({{.*}}, %[[OWN:[^:]+]]: tensor<192xbf16>, %[[HELD:[^:]+]]: tensor<384xbf16>)
+// CHECK-DAG: %[[OWN0:.*]] = stablehlo.reshape %[[OWN]] : (tensor<192xbf16>) -> tensor<3x64xbf16>
+// CHECK-DAG: %[[HELD0:.*]] = stablehlo.reshape %[[HELD]] : (tensor<384xbf16>) -> tensor<3x128xbf16>
+// CHECK: %[[FORWARD:.*]]:4 = stablehlo.while(%[[I:[^ ]+]] = %{{.*}}, %{{.*}} = %{{.*}}, %[[HELDS:[^ ]+]] = %[[HELD0]], %[[OWNS:[^ ]+]] = %[[OWN0]])
+// CHECK: } do {
+// CHECK: stablehlo.dynamic_slice %[[OWNS]], %[[I]],
+// CHECK: stablehlo.dynamic_slice %[[HELDS]], %[[I]],
 // CHECK: %[[SENT:.*]] = zero.encode %{{.*}} minus %[[BEFORE:.*]] : {{.*}}#zero.quant<i4, block = 32>
 // CHECK: %[[MOVED:.*]] = zero.all_gather %[[SENT]] along ["node"] :
 // CHECK: zero.decode %[[MOVED]] plus
 // CHECK: zero.decode %[[SENT]] plus %[[BEFORE]]
 // CHECK: zero.all_gather {{.*}} along ["gpu"]
-// CHECK-DAG: %[[HELD1:.*]] = "stablehlo.dynamic_update_slice"(%[[HELDS]], %{{.*}}, %[[I]],
-// CHECK-DAG: %[[OWN1:.*]] = "stablehlo.dynamic_update_slice"(%[[OWNS]], %{{.*}}, %[[I]],
-// CHECK: "stablehlo.return"(%{{.*}}, %{{.*}}, %[[HELD1]], %[[OWN1]])
+// CHECK-DAG: %[[HELD1:.*]] = stablehlo.dynamic_update_slice %[[HELDS]], %{{.*}}, %[[I]],
+// CHECK-DAG: %[[OWN1:.*]] = stablehlo.dynamic_update_slice %[[OWNS]], %{{.*}}, %[[I]],
+// CHECK: stablehlo.return %{{.*}}, %{{.*}}, %[[HELD1]], %[[OWN1]]
 // CHECK: stablehlo.while
-// CHECK: "stablehlo.dynamic_slice"(%[[FORWARD]]#2,
+// CHECK: stablehlo.dynamic_slice %[[FORWARD]]#2,
 // CHECK-NOT: along ["node"]
-// CHECK-DAG: "stablehlo.reshape"(%[[FORWARD]]#3) : (tensor<3x64xbf16>) -> tensor<192xbf16>
-// CHECK-DAG: "stablehlo.reshape"(%[[FORWARD]]#2) : (tensor<3x128xbf16>) -> tensor<384xbf16>
+// CHECK-DAG: stablehlo.reshape %[[FORWARD]]#3 : (tensor<3x64xbf16>) -> tensor<192xbf16>
+// CHECK-DAG: stablehlo.reshape %[[FORWARD]]#2 : (tensor<3x128xbf16>) -> tensor<384xbf16>
 
 // The first step sends whole weights and leaves both stacks.
 // START: zpp.state = [{dim = 1 : i64, {{.*}} kind = "own"
 // START-LABEL: func.func public @main(%{{.*}}: tensor<3x512xbf16>, %{{.*}}: tensor<4096xbf16>)
-// START: %[[FORWARD:.*]]:4 = "stablehlo.while"(
+// START: %[[FORWARD:.*]]:4 = stablehlo.while(
 // START: zero.all_gather {{.*}} along ["node"] {zpp.keep = 3
-// START-DAG: "stablehlo.reshape"(%[[FORWARD]]#3) : (tensor<3x64xbf16>) -> tensor<192xbf16>
-// START-DAG: "stablehlo.reshape"(%[[FORWARD]]#2) : (tensor<3x128xbf16>) -> tensor<384xbf16>
+// START-DAG: stablehlo.reshape %[[FORWARD]]#3 : (tensor<3x64xbf16>) -> tensor<192xbf16>
+// START-DAG: stablehlo.reshape %[[FORWARD]]#2 : (tensor<3x128xbf16>) -> tensor<384xbf16>
 
 // Each layer is state by itself. The loop has stacks of them.
 // SPLIT: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 512>, source = 0 : i64, type = tensor<512xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 512>, source = 0 : i64, type = tensor<1024xbf16>}, {{{.*}}}, {{{.*}}}, {{{.*}}}, {dim = 0 : i64, {{.*}} kind = "held", {{.*}}}]
 // SPLIT-LABEL: func.func public @main
-// SPLIT: %[[FORWARD:.*]]:4 = "stablehlo.while"(
-// SPLIT: "stablehlo.dynamic_slice"(%[[FORWARD]]#3, %{{.*}}) <{slice_sizes = array<i64: 1, 64>}>
-// SPLIT: "stablehlo.dynamic_slice"(%[[FORWARD]]#2, %{{.*}}) <{slice_sizes = array<i64: 1, 128>}>
-// SPLIT: "sdy.return"({{.*}}) : (tensor<3x64xbf16>, tensor<512xbf16>, tensor<64xbf16>, tensor<128xbf16>, tensor<64xbf16>, tensor<128xbf16>, tensor<64xbf16>, tensor<128xbf16>)
+// SPLIT: %[[FORWARD:.*]]:4 = stablehlo.while(
+// SPLIT: stablehlo.dynamic_slice %[[FORWARD]]#3, %{{.*}}, sizes = [1, 64]
+// SPLIT: stablehlo.dynamic_slice %[[FORWARD]]#2, %{{.*}}, sizes = [1, 128]
+// SPLIT: sdy.return {{.*}}
 // BEGUN: return {{.*}} : tensor<3x512xbf16>, tensor<4096xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>
 
 // SHORT-LABEL: func.func public @main
@@ -70,50 +69,48 @@
 // SHORT: stablehlo.while
 // SHORT-NOT: along ["node"]
 // SHORT-LABEL: func.func public @main
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>) {
   %0:2 = "sdy.manual_computation"(%w, %y) <{
       in_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>,
       manual_axes = #sdy<manual_axes{"node", "gpu"}>,
       out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>}> ({
   ^bb0(%a: tensor<3x64xbf16>, %x: tensor<512xbf16>):
-    %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-    %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-    %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-    %f:2 = "stablehlo.while"(%c0, %x) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %0 = "stablehlo.dynamic_slice"(%a, %i, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+    %c0 = stablehlo.constant dense<0> : tensor<i32>
+    %c1 = stablehlo.constant dense<1> : tensor<i32>
+    %c2 = stablehlo.constant dense<2> : tensor<i32>
+    %c3 = stablehlo.constant dense<3> : tensor<i32>
+    %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %0 = stablehlo.dynamic_slice %a, %i, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    %b:2 = "stablehlo.while"(%c0, %f#1) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %j = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %0 = "stablehlo.dynamic_slice"(%a, %j, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    %b:2 = stablehlo.while(%i = %c0, %h = %f#1) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %j = stablehlo.subtract %c2, %i : tensor<i32>
+      %0 = stablehlo.dynamic_slice %a, %j, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    %u = "stablehlo.add"(%a, %a) : (tensor<3x64xbf16>, tensor<3x64xbf16>) -> tensor<3x64xbf16>
-    "sdy.return"(%u, %b#1) : (tensor<3x64xbf16>, tensor<512xbf16>) -> ()
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    %u = stablehlo.add %a, %a : tensor<3x64xbf16>
+    sdy.return %u, %b#1 : tensor<3x64xbf16>, tensor<512xbf16>
   }) : (tensor<3x512xbf16>, tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>)
   return %0#0, %0#1 : tensor<3x512xbf16>, tensor<4096xbf16>
 }
@@ -131,49 +128,47 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
 // CHECK: zero.all_gather {{.*}} along ["node"]
 // CHECK: stablehlo.while
 // CHECK-NOT: along ["node"]
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>) {
   %0:2 = "sdy.manual_computation"(%w, %y) <{
       in_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>,
       manual_axes = #sdy<manual_axes{"node", "gpu"}>,
       out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>}> ({
   ^bb0(%a: tensor<3x64xbf16>, %x: tensor<512xbf16>):
-    %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-    %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-    %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-    %f:2 = "stablehlo.while"(%c0, %x) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %0 = "stablehlo.dynamic_slice"(%a, %i, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+    %c0 = stablehlo.constant dense<0> : tensor<i32>
+    %c1 = stablehlo.constant dense<1> : tensor<i32>
+    %c2 = stablehlo.constant dense<2> : tensor<i32>
+    %c3 = stablehlo.constant dense<3> : tensor<i32>
+    %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %0 = stablehlo.dynamic_slice %a, %i, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    %b:2 = "stablehlo.while"(%c0, %f#1) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %j = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %0 = "stablehlo.dynamic_slice"(%a, %j, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    %b:2 = stablehlo.while(%i = %c0, %h = %f#1) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %j = stablehlo.subtract %c2, %i : tensor<i32>
+      %0 = stablehlo.dynamic_slice %a, %j, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    "sdy.return"(%a, %b#1) : (tensor<3x64xbf16>, tensor<512xbf16>) -> ()
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    sdy.return %a, %b#1 : tensor<3x64xbf16>, tensor<512xbf16>
   }) : (tensor<3x512xbf16>, tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>)
   return %0#0, %0#1 : tensor<3x512xbf16>, tensor<4096xbf16>
 }
@@ -191,55 +186,53 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
 // SPLIT-LABEL: func.func public @inner
 // SPLIT-NOT: concatenate
 // SPLIT: return {{.*}} tensor<1536xbf16>, tensor<3072xbf16>
-"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func public @inner(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>) {
   %0:2 = "sdy.manual_computation"(%w, %y) <{
       in_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>,
       manual_axes = #sdy<manual_axes{"node", "gpu"}>,
       out_shardings = #sdy.sharding_per_value<[<@mesh, [{}, {"node", "gpu"}]>, <@mesh, [{"node", "gpu"}]>]>}> ({
   ^bb0(%a: tensor<3x64xbf16>, %x: tensor<512xbf16>):
-    %c0 = "stablehlo.constant"() <{value = dense<0> : tensor<i32>}> : () -> tensor<i32>
-    %c1 = "stablehlo.constant"() <{value = dense<1> : tensor<i32>}> : () -> tensor<i32>
-    %c2 = "stablehlo.constant"() <{value = dense<2> : tensor<i32>}> : () -> tensor<i32>
-    %c3 = "stablehlo.constant"() <{value = dense<3> : tensor<i32>}> : () -> tensor<i32>
-    %f:2 = "stablehlo.while"(%c0, %x) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %0 = "stablehlo.dynamic_slice"(%a, %i, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+    %c0 = stablehlo.constant dense<0> : tensor<i32>
+    %c1 = stablehlo.constant dense<1> : tensor<i32>
+    %c2 = stablehlo.constant dense<2> : tensor<i32>
+    %c3 = stablehlo.constant dense<3> : tensor<i32>
+    %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %0 = stablehlo.dynamic_slice %a, %i, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
       %q = "stablehlo.case"(%i) ({
         %6 = zero.from_local %1 : tensor<64xbf16> to !primary
         %7 = zero.to_local %6 : !primary to tensor<64xbf16>
-        "stablehlo.return"(%7) : (tensor<64xbf16>) -> ()
+        stablehlo.return %7 : tensor<64xbf16>
       }) : (tensor<i32>) -> tensor<64xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    %b:2 = "stablehlo.while"(%c0, %f#1) ({
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %more = "stablehlo.compare"(%i, %c3) <{comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      "stablehlo.return"(%more) : (tensor<i1>) -> ()
-    }, {
-    ^bb0(%i: tensor<i32>, %h: tensor<512xbf16>):
-      %j = "stablehlo.subtract"(%c2, %i) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      %0 = "stablehlo.dynamic_slice"(%a, %j, %c0) <{slice_sizes = array<i64: 1, 64>}> : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
-      %1 = "stablehlo.reshape"(%0) : (tensor<1x64xbf16>) -> tensor<64xbf16>
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    %b:2 = stablehlo.while(%i = %c0, %h = %f#1) : tensor<i32>, tensor<512xbf16>
+    cond {
+      %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %j = stablehlo.subtract %c2, %i : tensor<i32>
+      %0 = stablehlo.dynamic_slice %a, %j, %c0, sizes = [1, 64] : (tensor<3x64xbf16>, tensor<i32>, tensor<i32>) -> tensor<1x64xbf16>
+      %1 = stablehlo.reshape %0 : (tensor<1x64xbf16>) -> tensor<64xbf16>
       %2 = zero.from_local %1 : tensor<64xbf16> to !primary
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
-      %5 = "stablehlo.multiply"(%h, %4) : (tensor<512xbf16>, tensor<512xbf16>) -> tensor<512xbf16>
-      %n = "stablehlo.add"(%i, %c1) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-      "stablehlo.return"(%n, %5) : (tensor<i32>, tensor<512xbf16>) -> ()
-    }) : (tensor<i32>, tensor<512xbf16>) -> (tensor<i32>, tensor<512xbf16>)
-    %u = "stablehlo.add"(%a, %a) : (tensor<3x64xbf16>, tensor<3x64xbf16>) -> tensor<3x64xbf16>
-    "sdy.return"(%u, %b#1) : (tensor<3x64xbf16>, tensor<512xbf16>) -> ()
+      %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
+      %n = stablehlo.add %i, %c1 : tensor<i32>
+      stablehlo.return %n, %5 : tensor<i32>, tensor<512xbf16>
+    }
+    %u = stablehlo.add %a, %a : tensor<3x64xbf16>
+    sdy.return %u, %b#1 : tensor<3x64xbf16>, tensor<512xbf16>
   }) : (tensor<3x512xbf16>, tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>)
   return %0#0, %0#1 : tensor<3x512xbf16>, tensor<4096xbf16>
 }

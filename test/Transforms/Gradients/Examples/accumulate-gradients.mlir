@@ -26,8 +26,7 @@ func.func @step(%a: tensor<32xf32>, %b: tensor<32xf32>) -> tensor<4xf32> {
       to <32xf32, dim 0 = ("node", "gpu") on #mesh>
   %7 = zero.to_local %6 : <32xf32, dim 0 = ("node", "gpu") on #mesh>
       to tensor<4xf32>
-  %8 = "stablehlo.add"(%3, %7)
-      : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %8 = stablehlo.add %3, %7 : tensor<4xf32>
   return %8 : tensor<4xf32>
 }
 
@@ -50,8 +49,7 @@ module attributes {zpp.accumulated = 16 : i64, zpp.micro_batches = 2 : i64} {
         to <32xf32, dim 0 = (2, "gpu") on #mesh>
     %5 = zero.to_local %4 : <32xf32, dim 0 = (2, "gpu") on #mesh>
         to tensor<8xf32>
-    %6 = "stablehlo.add"(%2, %5)
-        : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    %6 = stablehlo.add %2, %5 : tensor<8xf32>
     %7 = zero.from_local %6 : tensor<8xf32>
         to <32xf32, dim 0 = (2, "gpu") on #mesh>
     %8 = zero.reduce_scatter sum %7 along ["node"]

@@ -10,8 +10,7 @@ func.func @step(%w: tensor<128xf32>, %x: tensor<1024xf32>)
       <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4,
       5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<128xf32>) ->
       tensor<1024xf32>
-  %1 = "stablehlo.dot"(%0, %x) : (tensor<1024xf32>, tensor<1024xf32>)
-      -> tensor<f32>
+  %1 = stablehlo.dot %0, %x : (tensor<1024xf32>, tensor<1024xf32>) -> tensor<f32>
   return %1, %w : tensor<f32>, tensor<128xf32>
 }
 
@@ -34,8 +33,7 @@ module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {
         "gpu") on #mesh> to <1024xf32, dim 0 = (2, 4) on #mesh>
     %2 = zero.to_local %1 : <1024xf32, dim 0 = (2, 4) on #mesh>
         to tensor<1024xf32>
-    %3 = "stablehlo.dot"(%2, %arg1) : (tensor<1024xf32>, tensor<1024xf32>)
-        -> tensor<f32>
+    %3 = stablehlo.dot %2, %arg1 : (tensor<1024xf32>, tensor<1024xf32>) -> tensor<f32>
     return %3, %arg0 : tensor<f32>, tensor<128xf32>
   }
 }

@@ -5,7 +5,7 @@
 
 //--- input.mlir
 func.func private @body(%x: tensor<4xf32>) -> tensor<4xf32> {
-  %0 = "stablehlo.negate"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %0 = stablehlo.negate %x : tensor<4xf32>
   return %0 : tensor<4xf32>
 }
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -21,7 +21,7 @@ func.func @step(%x: tensor<4xf32>) -> tensor<2x4xf32> {
     %y = zero.start @zpp_host::@gather(%a) : (tensor<4xf32>) ->
         tensor<2x4xf32>
     %w = zero.wait %y from(%a : tensor<4xf32>) : tensor<2x4xf32>
-    "sdy.return"(%w) : (tensor<2x4xf32>) -> ()
+    sdy.return %w : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %r : tensor<2x4xf32>
 }
@@ -45,7 +45,7 @@ func.func @step(%arg0: tensor<4xf32>) -> tensor<2x4xf32> {
         (tensor<4xf32>) -> tensor<2x4xf32>
     %outputs_0 = zero.wait %outputs from(%arg1 : tensor<4xf32>) :
         tensor<2x4xf32>
-    "sdy.return"(%outputs_0) : (tensor<2x4xf32>) -> ()
+    sdy.return %outputs_0 : tensor<2x4xf32>
   }) : (tensor<4xf32>) -> tensor<2x4xf32>
   return %0 : tensor<2x4xf32>
 }

@@ -17,22 +17,13 @@ module @zpp_host {
 }
 func.func @forward(%x: tensor<4x16xf32>, %v: tensor<2x32xf32>) ->
     tensor<4x32xf32> {
-  %0 = "stablehlo.tanh"(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
-  %1 = "stablehlo.dot_general"(%0, %x) <{dot_dimension_numbers =
-      #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [1]>}> : (tensor<4x16xf32>,
-      tensor<4x16xf32>) -> tensor<4x4xf32>
-  %2 = "stablehlo.dot_general"(%1, %x) <{dot_dimension_numbers =
-      #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [0]>}> : (tensor<4x4xf32>,
-      tensor<4x16xf32>) -> tensor<4x16xf32>
+  %0 = stablehlo.tanh %x : tensor<4x16xf32>
+  %1 = stablehlo.dot_general %0, %x, contracting_dims = [1] x [1] : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x4xf32>
+  %2 = stablehlo.dot_general %1, %x, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
   %3 = zero.start @zpp_host::@gather(%v) {origins = [{role = "weight"} ]} :
       (tensor<2x32xf32>) -> tensor<16x32xf32>
   %4 = zero.wait %3 from(%v : tensor<2x32xf32>) : tensor<16x32xf32>
-  %5 = "stablehlo.dot_general"(%2, %4) <{dot_dimension_numbers =
-      #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>,
-      tensor<16x32xf32>) -> tensor<4x32xf32>
+  %5 = stablehlo.dot_general %2, %4, contracting_dims = [1] x [0] : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
   return %5 : tensor<4x32xf32>
 }
 
@@ -48,15 +39,12 @@ module attributes {zpp.prefetch_bytes = 2048 : i64} {
     }
   }
   func.func @forward(%arg0: tensor<4x16xf32>, %arg1: tensor<2x32xf32>) -> tensor<4x32xf32> {
-    %0 = "stablehlo.tanh"(%arg0) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+    %0 = stablehlo.tanh %arg0 : tensor<4x16xf32>
     %outputs, %tied = zero.start @zpp_host::@gather(%arg1) ties(%0 : tensor<4x16xf32>) {origins = [{role = "weight"}]} : (tensor<2x32xf32>) -> tensor<16x32xf32>
-    %1 = "stablehlo.dot_general"(%tied, %arg0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [1]>}> : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x4xf32>
-    %2 = "stablehlo.dot_general"(%1, %arg0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [0]>}> : (tensor<4x4xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+    %1 = stablehlo.dot_general %tied, %arg0, contracting_dims = [1] x [1] : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x4xf32>
+    %2 = stablehlo.dot_general %1, %arg0, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
     %outputs_0, %tied_1 = zero.wait %outputs from(%arg1 : tensor<2x32xf32>) ties(%2 : tensor<4x16xf32>) : tensor<16x32xf32>
-    %3 = "stablehlo.dot_general"(%tied_1, %outputs_0) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1],
-      rhs_contracting_dimensions = [0]>}> : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
+    %3 = stablehlo.dot_general %tied_1, %outputs_0, contracting_dims = [1] x [0] : (tensor<4x16xf32>, tensor<16x32xf32>) -> tensor<4x32xf32>
     return %3 : tensor<4x32xf32>
   }
 }

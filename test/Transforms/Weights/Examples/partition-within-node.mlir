@@ -14,8 +14,7 @@ func.func @step(%w: tensor<2x8xf32>, %x: tensor<4xf32>) ->
       4) on #mesh>
   %2 = zero.to_local %1 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
       tensor<16x8xf32>
-  %3:2 = "stablehlo.optimization_barrier"(%x, %w) : (tensor<4xf32>,
-      tensor<2x8xf32>) -> (tensor<4xf32>, tensor<2x8xf32>)
+  %3:2 = stablehlo.optimization_barrier %x, %w : tensor<4xf32>, tensor<2x8xf32>
   %4 = zero.from_local %3#1 : tensor<2x8xf32> to <16x8xf32, dim 0 = ("node",
       "gpu") on #mesh>
   %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 2}} :
@@ -42,8 +41,7 @@ func.func @step(%arg0: tensor<2x8xf32>, %arg1: tensor<4xf32>) ->
       tensor<4x8xf32>
   %4 = zero.to_local %2 : <16x8xf32, dim 0 = (2, 4) on #mesh> to
       tensor<16x8xf32>
-  %5 = "stablehlo.optimization_barrier"(%3) : (tensor<4x8xf32>) ->
-      tensor<4x8xf32>
+  %5 = stablehlo.optimization_barrier %3 : tensor<4x8xf32>
   %6 = zero.from_local %5 : tensor<4x8xf32> to <16x8xf32, dim 0 = (2, "gpu")
       on #mesh>
   %7 = zero.all_gather %6 along ["gpu"] {zpp.origin = {id = 2 : i64}} :
