@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The command `zpp`: steps in files of any form, and programs.
 
-Text in the generic form needs no framework; all other forms need JAX.
+Text needs no framework; all other forms need JAX.
 """
 
 import argparse
@@ -16,12 +16,13 @@ from typing import Any
 
 import zpp
 from zpp import _doctor, _opt_command, _plan_command, _run_command
-from zpp._compiler import came_from, predict, report_entries, report_table
+from zpp._compiler import came_from, predict, print_text, report_entries
+from zpp._compiler import report_table
 from zpp._files import write_file
 from zpp._html import render
 from zpp._options import describe
 from zpp._rewrite import complete
-from zpp._text import check_text, is_pretty
+from zpp._text import TEXTS, check_text, is_pretty
 from zpp._warn import warn
 
 #: The attribute of a module that zpp has rewritten.
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     convert = command("convert", _convert, "Write a step in another form.")
     add_output(convert)
     convert.add_argument("--to", choices=FORMS, default="generic",
-                         help="(default: generic, which zpp-opt reads)")
+                         help="(default: generic)")
     opt = command("opt", lambda options: _opt_command.run(
         *_read(options.step), options.flags, _in_form), _opt_command.DESCRIPTION)
     opt.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG",
@@ -218,8 +219,9 @@ def _convert(options: argparse.Namespace) -> None:
     if options.to == "export" != form:
         raise ValueError(f"expected a form of a module to convert {form} to, "
                          f"but got export: zpp.export of the function makes it")
-    _write(options.output, _in_form(step if isinstance(step, str) else step.text(),
-                                    options.to, step))
+    text = step if isinstance(step, str) else step.text()
+    _write(options.output, text.encode() if form == options.to in TEXTS
+           else _in_form(text, options.to, step))
 
 
 #: Standard input or output.
@@ -251,11 +253,11 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
     try:
         if "\0" not in text:
             check_text(text)
-            if not text.startswith("HloModule") and not is_pretty(text):
+            if not text.startswith("HloModule"):
                 came_from(text, path)
-                return "generic", text
+                return "pretty" if is_pretty(text) else "generic", text
         from zpp.jax import _forms
-        source = _forms.read(content, name)
+        source = _forms.read(content)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return source.form, source.step or source.text
@@ -272,7 +274,7 @@ def _in_form(text: str, form: str, step: Any = None) -> bytes:
 
     step: the export that a file of the form export needs beside the module.
     """
-    if form == "generic":
-        return text.encode()
+    if form in TEXTS:
+        return print_text(text, form == "generic").encode()
     from zpp.jax import _forms
     return _forms.write(text, form, step)

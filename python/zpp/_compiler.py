@@ -95,7 +95,7 @@ def source_of(text: str) -> tuple[str, str]:
 def rewrite_text(text: str, options: Options, target: str,
                  start: str = "none", phases: Sequence[str] = ("zeropp",),
                  device: str | None = None) -> Rewritten:
-    """Rewrites a module in the generic form.
+    """Rewrites a module.
 
     Args:
       target: "portable", "cuda" or "cpu"; that of `options` is ignored.
@@ -201,7 +201,7 @@ def _words(options: Any, prefix: str = "") -> dict:
 
 def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
             device: str, scale: float) -> dict[str, dict]:
-    """Reports of a module in the generic form with predictions of its time.
+    """Reports of a module with predictions of its time.
 
     Args:
       variants: by name, options and the target: what executes the collectives,
@@ -253,8 +253,18 @@ def _count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def print_text(text: str, is_generic: bool) -> str:
+    """A module as text in the generic or the pretty form."""
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        output = pathlib.Path(name, "out.mlir")
+        source, content = source_of(text)
+        _run([find_compiler(), source, "--mlir-print-debuginfo",
+              *["--mlir-print-op-generic"] * is_generic, "-o", output], None, content)
+        return output.read_text()
+
+
 def report_table(text: str, options: Options) -> str:
-    """The report of a module in the generic form, as a table for people."""
+    """The report of a module, as a table for people."""
     return _report(text, options, "table")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from zpp._compiler import find_compiler, source_of
 from zpp._files import write_file
+from zpp._text import TEXTS
 
 DESCRIPTION = ("Run zpp-opt, with its flags, on a step of any form. The output is of "
                "the form of the input. Shardings stay as they are: zpp rewrite lets "
@@ -24,14 +25,16 @@ def run(form: str, step: Any, flags: Sequence[str],
 
     Args:
       form: that of the file.
-      step: the module in the generic form, or an export.
+      step: the module as text, or an export.
       in_form: writes a module in a form.
     """
     text = step if isinstance(step, str) else step.text()
     output, flags = _take_output(flags)
     source, content = source_of(text)
-    if form != "generic" or "loc(" in text:
+    if form not in TEXTS or "loc(" in text:
         flags = ["--mlir-print-debuginfo", *flags]
+    if form == "generic":
+        flags = ["--mlir-print-op-generic", *flags]
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
         place = pathlib.Path(folder, "out.mlir")
         done = subprocess.run([find_compiler(), source, *flags, "-o", place],
@@ -41,7 +44,8 @@ def run(form: str, step: Any, flags: Sequence[str],
             return done.returncode
         if output == os.devnull:
             return 0
-        written = in_form(place.read_text(), form, step)
+        written = (place.read_bytes() if form in TEXTS
+                   else in_form(place.read_text(), form, step))
     if output is None:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()

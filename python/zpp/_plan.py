@@ -225,7 +225,7 @@ def _with_window(predictions: tuple[Prediction, ...]) -> Prediction | None:
 
 def plan_text(text: str, options: Options, *, device: str | None,
               compute: float | None = None, windows: bool = False) -> Plan:
-    """`plan` of a module in the generic form."""
+    """`plan` of a module."""
     device = device or "h100"
     if compute is not None and not compute > 0:
         raise ValueError(f"compute: expected a positive number of seconds, but "

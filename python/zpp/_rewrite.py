@@ -13,7 +13,7 @@ from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
 from zpp._effects import warn_of_no_effect
 from zpp._options import Options
 from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
-from zpp._text import check_text, is_pretty
+from zpp._text import check_text
 
 
 def rewrite(step: Any,
@@ -26,8 +26,8 @@ def rewrite(step: Any,
     Args:
       step: the result of `zpp.export` or of `jax.jit(...).lower()`; a
         `jax.export.Exported` or its serialized bytes; or a module of StableHLO
-        as text, bytecode or portable artifact. All forms except text in the
-        generic form need JAX.
+        as text, bytecode or portable artifact. All forms except text need
+        JAX.
       options: a `zpp.Options`; or "auto" or a `zpp.Auto`, for the techniques
         that `zpp.plan` predicts to be the fastest.
       **changes: fields of `zpp.Options` that replace those in `options`.
@@ -38,12 +38,12 @@ def rewrite(step: Any,
     """
     options, auto = split_auto(options)
     options = options.replace(**changes)
-    if not isinstance(step, str) or is_pretty(step):
+    if not isinstance(step, str):
         # The front end for JAX reads all other forms.
         from zpp import jax
-        if not isinstance(step, str) and not jax.is_bytecode(step):
+        if not jax.is_bytecode(step):
             return jax.rewrite_step(jax.as_step(step), options, auto)
-        step = jax.to_generic(step)
+        step = jax.to_text(step)
     step = complete(step)
     target = "portable" if options.target == "auto" else options.target
     options, why = choose_if(auto, step, options.replace(target=target))
@@ -89,8 +89,8 @@ _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 
 
 def complete(text: str) -> str:
-    """A module in the generic form with the collectives that XLA makes of its
-    shardings, if it has any and JAX is there. Raises ValueError for what is no module."""
+    """A module with the collectives that XLA makes of its shardings, if it has any and
+    JAX is there. Raises ValueError for what is no module."""
     check_text(text)
     if not any(name in text for name in _SHARDINGS) or (
             importlib.util.find_spec("jax") is None):
@@ -101,9 +101,9 @@ def complete(text: str) -> str:
 
 def module_of(step: Any, options: Options) -> tuple[str, Options]:
     """The same as `zpp.jax.module_of_step`, also of text and bytecode."""
-    if isinstance(step, str) and not is_pretty(step):
+    if isinstance(step, str):
         return complete(step), options
     from zpp import jax
-    if isinstance(step, str) or jax.is_bytecode(step):
-        return complete(jax.to_generic(step)), options
+    if jax.is_bytecode(step):
+        return complete(jax.to_text(step)), options
     return jax.module_of_step(jax.as_step(step), options)

@@ -4,6 +4,8 @@
 
 import re
 
+#: The forms of a file that zpp-opt reads.
+TEXTS = ("generic", "pretty")
 #: An operation of StableHLO or Shardy without quotes around its name.
 _PRETTY = re.compile(
     r"^\s*(?:%[\w:]+(?:, %[\w:]+)* = )?(?:stablehlo|chlo|vhlo|sdy)\.\w",

@@ -67,7 +67,7 @@ def check(text: str) -> None:
                 pretty, "--mlir-print-op-generic", *flags)
             for given in (pretty, generic):
                 wanted = print_with_jaxlib(given, has_locations=has_locations)
-                written = zpp_opt(given, *["--pretty"] * (given is generic), *flags)
+                written = zpp_opt(given, *flags)
                 # Aliases of locations that nothing names are zpp-opt's own.
                 assert wanted == print_with_jaxlib(written, has_locations=has_locations)
                 assert has_locations or squeeze(wanted) == squeeze(written)

@@ -337,7 +337,7 @@ def test_opt_passes_on_what_zpp_opt_says(tmp_path):
      "step:2:12: error: operation being parsed with an unregistered dialect\n"),
     ("func.func @main() {\n  %0 = stablehlo.constant dense<1.0> : tensor<f32>\n"
      '  "foo.bar"() : () -> ()\n  return\n}',
-     "line 3:12: operation being parsed with an unregistered dialect"),
+     "step:3:12: error: operation being parsed with an unregistered dialect\n"),
 ], ids=["jaxpr", "elided", "generic", "pretty"])
 def test_what_is_no_step_is_named(text, message, tmp_path, capsys):
     source = tmp_path / "step"

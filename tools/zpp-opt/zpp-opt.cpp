@@ -228,10 +228,6 @@ static LogicalResult run(StringRef input, const std::string &output,
   return failure();
 }
 
-static llvm::cl::opt<bool>
-    pretty("pretty",
-           llvm::cl::desc("Write StableHLO and Shardy in pretty form"));
-
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   // A file that exceeds the user's limit is an error of the write.
@@ -258,6 +254,5 @@ int main(int argc, char **argv) {
   auto [input, output] =
       registerAndParseCLIOptions(static_cast<int>(arguments.size()),
                                  arguments.data(), kOverview, registry);
-  zpp::setPrettyGuests(pretty);
   return asMainReturnCode(run(input, output, registry));
 }

@@ -16,15 +16,8 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Dialect/Guest/GroupLists.h"
 
-#include <atomic>
-
 using namespace mlir;
 using namespace zpp;
-
-/// Whether all ops are written in their pretty form.
-static std::atomic<bool> isAlwaysPretty = false;
-
-void zpp::setPrettyGuests(bool value) { isAlwaysPretty = value; }
 
 namespace {
 
@@ -95,18 +88,12 @@ public:
   /// MLIR asks only for names of custom forms, since the generic form is
   /// quoted.
   std::optional<ParseOpHook> getParseOperationHook(StringRef) const override {
-    // The hook is a function reference, so it must not capture.
-    static constexpr auto kRead = [](OpAsmParser &parser,
-                                     OperationState &state) -> ParseResult {
-      static_cast<GuestDialect *>(state.name.getDialect())->isPretty = true;
-      return readPretty(parser, state);
-    };
-    return ParseOpHook(kRead);
+    return ParseOpHook(readPretty);
   }
 
   llvm::unique_function<void(Operation *, OpAsmPrinter &)>
   getOperationPrinter(Operation *op) const override {
-    if (!isPretty || !writePretty(op, /*printer=*/nullptr))
+    if (!writePretty(op, /*printer=*/nullptr))
       return nullptr;
     return
         [](Operation *op, OpAsmPrinter &printer) { writePretty(op, &printer); };
@@ -114,14 +101,8 @@ public:
 
   void *getRegisteredInterfaceForOp(TypeID interface, OperationName) override {
     static ValueNames names;
-    return isPretty && interface == OpAsmOpInterface::getInterfaceID()
-               ? &names
-               : nullptr;
+    return interface == OpAsmOpInterface::getInterfaceID() ? &names : nullptr;
   }
-
-private:
-  /// Whether an op was read in the pretty form, so that ops are written in it.
-  bool isPretty = isAlwaysPretty;
 };
 
 /// Dialects are identified by their classes, so each namespace needs one.

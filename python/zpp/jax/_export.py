@@ -22,7 +22,7 @@ from jax.interpreters.mlir import make_ir_context
 
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned, source_of
-from zpp._text import is_pretty, read_message
+from zpp._text import read_message
 from zpp.jax._callbacks import NO_CALLBACKS, Callbacks, find_calls
 from zpp.jax._callbacks import take_callbacks
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
@@ -243,8 +243,8 @@ def from_text(text: str, devices: int) -> Step:
 
 
 def complete_module(text: str) -> str:
-    """A module with the collectives that XLA makes of its shardings, in the
-    generic form. If there are none, it is the same module. If XLA cannot partition it
+    """A module with the collectives that XLA makes of its shardings, as
+    text. If there are none, it is the same module. If XLA cannot partition it
     ahead of time, and it has others, that is a warning.
 
     Raises:
@@ -273,42 +273,30 @@ def complete_module(text: str) -> str:
 _BYTECODE = b"ML\xefR"
 
 
-def to_generic(module: str | bytes, name: str = "stdin") -> str:
-    """A module of StableHLO in the form that zpp-opt reads.
-
-    Args:
-      module: text, bytecode, or a portable artifact.
-      name: that of its file, where locations are lines of the text.
+def to_text(module: bytes) -> str:
+    """A module of StableHLO in bytecode, or in a portable artifact, as text.
 
     Raises:
       ValueError: if it is not a module.
     """
-    if isinstance(module, str) and not is_pretty(module):
-        return module
     with make_ir_context() as context:
         try:
-            parsed = (ir.Module.parse(module, context)
-                      if isinstance(module, str) else
-                      stablehlo.deserialize_portable_artifact(context, module))
+            parsed = stablehlo.deserialize_portable_artifact(context, module)
         except (ir.MLIRError, ValueError) as error:
             raise ValueError(f"expected a module of StableHLO, but got "
                              f"something else: {read_message(error)}") from None
-        text = parsed.operation.get_asm(print_generic_op_form=True,
+        return parsed.operation.get_asm(print_generic_op_form=True,
                                         enable_debug_info=True)
-        return _name_lines(text, name)
 
 
 def _with_lines(module: ir.Module, name: str) -> str:
     """A module whose locations have names, as HLO keeps no others."""
-    return _LINE.sub(r'loc("line \2"(\1:\2))', _name_lines(module.operation.get_asm(
-        print_generic_op_form=True, enable_debug_info=True), name))
-
-
-def _name_lines(text: str, name: str) -> str:
-    """The same with the name of a file where it was parsed without locations."""
-    # A string has no quotes, only what stands for them.
+    text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
+    # What was parsed without locations is in no file. A string has no quotes, only what
+    # stands for them.
     quoted = json.dumps("stdin" if name == "-" else name)
-    return re.sub(r'"-":(?=\d+:\d+)', lambda _: f"{quoted}:", text)
+    return _LINE.sub(r'loc("line \2"(\1:\2))', re.sub(
+        r'"-":(?=\d+:\d+)', lambda _: f"{quoted}:", text))
 
 
 #: A location that is a line.

@@ -12,8 +12,8 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._text import is_pretty, read_message
-from zpp.jax._export import Step, as_step, to_generic
+from zpp._text import TEXTS, is_pretty, read_message
+from zpp.jax._export import Step, as_step, to_text
 from zpp.jax._partition import entries_of, main_of
 from zpp.jax._partitioner import hlo_module_in
 
@@ -24,16 +24,14 @@ class Source:
 
     #: One of FORMS.
     form: str
-    #: The module, as text in the generic form.
+    #: The module as text.
     text: str
     #: The export's knowledge beside the module, where it was an export.
     step: Step | None = None
 
 
-def read(content: bytes, name: str = "stdin") -> Source:
+def read(content: bytes) -> Source:
     """Reads a step in any form.
-
-    name: that of the file, for locations in it.
 
     Raises:
       ValueError: if the content is not a step.
@@ -42,10 +40,10 @@ def read(content: bytes, name: str = "stdin") -> Source:
     if form == "export":
         step = as_step(content)
         return Source(form, step.text(), step)
-    if form in ("generic", "pretty"):
-        return Source(form, to_generic(content.decode(), name))
+    if form in TEXTS:
+        return Source(form, content.decode())
     if form in ("bytecode", "artifact"):
-        return Source(form, to_generic(content))
+        return Source(form, to_text(content))
     is_local = False
     try:
         if form == "hlo-text":
@@ -63,7 +61,8 @@ def read(content: bytes, name: str = "stdin") -> Source:
             if _FRONTEND in attributes and _MACHINE in attributes[_FRONTEND]:
                 attributes[_MACHINE] = ir.DictAttr.get(
                     {"mesh": attributes[_FRONTEND][_MACHINE]}, context)
-            return Source(form, _print(module, is_generic=True))
+            return Source(form, module.operation.get_asm(
+                print_generic_op_form=True, enable_debug_info=True))
     except Exception as error:
         raise ValueError(f"expected a step as {_names()}, but got something "
                          f"else: {error}") from None
@@ -107,7 +106,7 @@ def form_of(content: bytes) -> str:
 
 
 def write(text: str, form: str, step: Step | None = None) -> bytes:
-    """Converts a module from the generic form to another one.
+    """Converts a module from text to another form.
 
     Args:
       step: the step that `form` "export" needs beside the module.
@@ -115,8 +114,6 @@ def write(text: str, form: str, step: Step | None = None) -> bytes:
     Raises:
       ValueError: if the module cannot have this form.
     """
-    if form == "generic":
-        return text.encode()
     if form == "export":
         if step is None:
             raise ValueError("expected what jax.export has written to write "
@@ -129,11 +126,6 @@ def write(text: str, form: str, step: Step | None = None) -> bytes:
             raise ValueError(f"expected a module that can be written as "
                              f"{form}, but got another one: "
                              f"{read_message(error)}") from None
-
-
-def _print(module: ir.Module, is_generic: bool) -> str:
-    return module.operation.get_asm(print_generic_op_form=is_generic,
-                                    enable_debug_info=True)
 
 
 def _write_bytecode(module: ir.Module) -> bytes:
@@ -168,7 +160,6 @@ def _hlo_proto(module: bytes) -> bytes:
 
 
 _WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
-    "pretty": lambda module: _print(module, is_generic=False).encode(),
     "bytecode": _write_bytecode,
     "artifact": lambda module: stablehlo.serialize_portable_artifact(
         module, stablehlo.get_current_version(), True),
@@ -182,7 +173,7 @@ _WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
 #: The forms of a file: a module of StableHLO as text in the generic or the
 #: pretty form, bytecode or portable artifact; what `jax.export` serializes; and
 #: a module of HLO as text, or as protocol buffer, alone or as XLA dumps it.
-FORMS = ("generic", "export", *_WRITERS)
+FORMS = ("generic", "export", "pretty", *_WRITERS)
 
 
 def _names() -> str:

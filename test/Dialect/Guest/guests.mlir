@@ -1,8 +1,8 @@
-// RUN: zpp-opt %s | zpp-opt | FileCheck %s
+// RUN: zpp-opt %s --mlir-print-op-generic | zpp-opt --mlir-print-op-generic | FileCheck %s
 
 // Ops, types and attributes of dialects that are not here pass through.
 
-// CHECK-LABEL: func @attributes
+// CHECK-LABEL: sym_name = "attributes"
 func.func @attributes(%x: tensor<4xf32>, %t: !stablehlo.token) -> tensor<4xi1> {
   // CHECK: "stablehlo.compare"(%{{.*}}, %{{.*}}) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
   %0 = "stablehlo.compare"(%x, %x) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction LT>}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
@@ -16,13 +16,13 @@ func.func @attributes(%x: tensor<4xf32>, %t: !stablehlo.token) -> tensor<4xi1> {
 }
 
 // A call inside a region of a guest's op verifies.
-// CHECK-LABEL: func @regions
+// CHECK-LABEL: sym_name = "regions"
 func.func @regions(%x: tensor<8xf32>) -> tensor<8xf32> {
   // CHECK: "sdy.manual_computation"
   // CHECK-SAME: in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>
   %0 = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>, manual_axes = #sdy<manual_axes{"gpu"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"gpu"}]>]>}> ({
   ^bb0(%y: tensor<2xf32>):
-    // CHECK: func.call @callee
+    // CHECK: "func.call"(%{{.*}}) <{callee = @callee}>
     %1 = "func.call"(%y) <{callee = @callee}> : (tensor<2xf32>) -> tensor<2xf32>
     "sdy.return"(%1) : (tensor<2xf32>) -> ()
   }) : (tensor<8xf32>) -> tensor<8xf32>

@@ -3,11 +3,11 @@
 
 // RUN: zpp-opt %s --mlir-print-op-generic | FileCheck %s
 
-// What is written is what was read, and generic text can be written so, too.
+// What is written is what was read, in this form or in the generic one.
 // RUN: grep -v -e "^//" -e "^$" %s > %t.in
 // RUN: zpp-opt %s | grep -v "^$" > %t.out
 // RUN: diff %t.in %t.out
-// RUN: zpp-opt %s --mlir-print-op-generic | zpp-opt --pretty | grep -v "^$" > %t.out
+// RUN: zpp-opt %s --mlir-print-op-generic | zpp-opt | grep -v "^$" > %t.out
 // RUN: diff %t.in %t.out
 
 // CHECK: "sdy.mesh"() <{mesh = #sdy.mesh<["x"=2, "y"=4]>, sym_name = "mesh"}> : () -> ()

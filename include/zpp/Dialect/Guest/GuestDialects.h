@@ -18,17 +18,12 @@ class Operation;
 namespace zpp {
 
 /// Registers dialects with the names of StableHLO's, Shardy's and JAX's
-/// dialects. They accept any op, type and attribute in generic form, and the
-/// ops of Assembly.h in pretty form too, so that an exported step can be read
-/// without those projects. A dialect that the registry has already stays what
-/// it is: register your own ones first. The passes match ops by name and work
-/// with either.
+/// dialects. They accept any op, type and attribute in generic form. The ops of
+/// Assembly.h can have their pretty form, in which they are written, so that an
+/// exported step can be read without those projects. A dialect that the
+/// registry has already stays what it is: register your own ones first. The
+/// passes match ops by name and work with either.
 void registerGuestDialects(mlir::DialectRegistry &registry);
-
-/// Lets guests' ops be written in their pretty form, if they have one, in
-/// contexts that are made from now on. By default, those of a dialect are if
-/// one of them was read in this form.
-void setPrettyGuests(bool value);
 
 /// Verifies that in regions of guests' ops values are defined before they are
 /// used, as passes expect. MLIR's verifier takes regions of ops that it does
