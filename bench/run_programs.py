@@ -17,7 +17,7 @@ step and the largest difference from plain in any step; what a device sends betw
 nodes in a step; the time of the first call, which compiles; and the median of the
 steps after it. MaxText compiles before its first step, so its time until the end of
 that step stands there, from the start of its processes. --write puts the table into
-docs/using.md.
+docs/data/training-code.md.
 """
 
 import argparse
@@ -560,7 +560,7 @@ def main():
     parser.add_argument("--logs", type=pathlib.Path, default=None,
                         help="the folder for what the processes print")
     parser.add_argument("--write", action="store_true",
-                        help="put the table into docs/using.md")
+                        help="put the table into docs/data/training-code.md")
     for name, kind in (("work", str), ("way", str), ("rank", int), ("port", int),
                        ("result", pathlib.Path)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
@@ -595,7 +595,7 @@ def main():
         f"in a step."])
     print(table)
     if args.write:
-        write_between(lab.ROOT / "docs" / "using.md", "run programs", table)
+        write_between(lab.ROOT / "docs" / "data" / "training-code.md", "run programs", table)
     return 0 if is_complete else 1
 
 

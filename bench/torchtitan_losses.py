@@ -18,7 +18,7 @@ is, with the number 0; attention is PyTorch's scaled_dot_product_attention, as i
 gloo knows no others; no memory of the device is watched.
 
 The table has the losses of the last step, the largest difference of a step, and what
-a rank sends between nodes. --write puts it into docs/torch.md, which has one of CPUs
+a rank sends between nodes. --write puts it into docs/data/training-code.md, which has one of CPUs
 and one of GPUs.
 """
 
@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--setups", nargs="+", choices=SETUPS,
                         default=list(SETUPS))
     parser.add_argument("--write", action="store_true",
-                        help="put the table into docs/torch.md")
+                        help="put the table into docs/data/training-code.md")
     parser.add_argument("--setup", help=argparse.SUPPRESS)
     parser.add_argument("--options", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
@@ -212,7 +212,7 @@ def main():
         "bytes of a rank per step."])
     print(table)
     if args.write and is_complete:
-        write_between(lab.ROOT / "docs" / "torch.md",
+        write_between(lab.ROOT / "docs" / "data" / "training-code.md",
                       "torchtitan gpus" if args.gpus else "torchtitan", table)
     return 0 if is_complete else 1
 

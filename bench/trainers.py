@@ -12,7 +12,7 @@ on the same batches.
 
 The table has the loss of the last step of both, and what a device sends between
 two nodes in a step, in units of M: all gathered weights once. --write puts it
-into docs/using.md.
+into docs/data/training-code.md.
 """
 
 import argparse
@@ -601,7 +601,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=TRAINERS, metavar="NAME",
                         default=list(TRAINERS))
     parser.add_argument("--write", action="store_true",
-                        help="put the table into docs/using.md")
+                        help="put the table into docs/data/training-code.md")
     parser.add_argument("--run", choices=TRAINERS, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -625,7 +625,7 @@ def main():
         f"{', '.join(sorted(versions))}, step {STEPS}, bytes of one step "
         "between two nodes."])
     if arguments.write:
-        write_between(lab.ROOT / "docs" / "using.md", "trainers", table)
+        write_between(lab.ROOT / "docs" / "data" / "training-code.md", "trainers", table)
 
 
 if __name__ == "__main__":
