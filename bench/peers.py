@@ -191,10 +191,8 @@ def run_processes(args, name: str, on_links: list[str]) -> dict[str, dict]:
         "--warm-up", args.warm_up, "--timed",
         args.steps * (NVLINK_STEPS if where == "nvlink" else 1), "--tc", args.tc, "--port",
         launch.free_port(), "--ranks", args.ranks, "--processes", count, "--results", written]
-    environment = launch.environment() | {
+    environment = launch.environment(on_cpu) | {
         "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
-    if on_cpu:
-        environment["JAX_PLATFORMS"] = "cpu"
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(

@@ -506,11 +506,11 @@ def train(args, sizes: Sizes, name: str, way: str, folder: pathlib.Path
 
 
 def environment_of(args, rank: int) -> dict[str, str]:
-    common = launch.environment() | {"KERAS_BACKEND": "jax"}
+    common = launch.environment(args.cpu) | {"KERAS_BACKEND": "jax"}
     paths = [str(lab.ROOT / folder) for folder in ("python", "examples")]
     common["PYTHONPATH"] = os.pathsep.join([*paths, common["PYTHONPATH"]])
     if args.cpu:
-        return common | {"JAX_PLATFORMS": "cpu"}
+        return common
     # A process sees one GPU, as under Slurm.
     return (common | {"CUDA_VISIBLE_DEVICES": str(launch.device_of(rank))}
             | links.environment(rank, args.processes, args.gpus_per_node, "shared"))

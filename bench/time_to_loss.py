@@ -118,14 +118,15 @@ def run(args):
             continue
         exported = steps.read(args.run / f"k{micro_batches}")
         # The runtime's back end for CPU devices works within one process.
-        count = (exported.ranks if exported.of["platform"] == "cuda" else 1)
+        on_cpu = exported.of["platform"] == "cpu"
+        count = 1 if on_cpu else exported.ranks
         command = [sys.executable, __file__, "--run", args.run, "--row", row,
                    "--link", args.link, "--minutes", args.minutes,
                    "--seeds", *seeds, "--tc", args.tc,
                    "--port", launch.free_port()]
         processes = [launch.Process(
             [*command, "--rank", rank],
-            launch.environment() | links.environment(
+            launch.environment(on_cpu) | links.environment(
                 rank, count, 1, args.link),
             result_path(args.run, row, args.link, seeds[0]).with_suffix(
                 f".{rank}.txt")) for rank in range(count)]

@@ -55,7 +55,7 @@ def main():
                 launch.Process(
                     [sys.executable, __file__, *sys.argv[1:], "--rank", rank,
                      "--port", port, "--results", written],
-                    launch.environment() | links.environment(
+                    launch.environment(args.platform == "cpu") | links.environment(
                         rank, args.gpus, args.gpus, "nvlink"),
                     folder / f"{rank}.txt")
                 for rank in range(args.gpus)], LIMIT_SECONDS, launch.show)

@@ -129,7 +129,7 @@ def run(args, setup: str, options: list[str], folder: pathlib.Path
     processes = []
     for rank in range(RANKS):
         # A process sees one device, as under Slurm.
-        environment = launch.environment() | {
+        environment = launch.environment(not args.gpus) | {
             "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS),
             "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
         environment["PYTHONPATH"] = os.pathsep.join(

@@ -202,10 +202,8 @@ def run_step(args, exported: steps.Steps, name: str, on_links: list[str]
         "--timed", args.steps, "--tc", args.tc, "--port", launch.free_port(),
         "--processes", count, "--results", written,
         "--traces", args.log / label]
-    environment = launch.environment() | {
+    environment = launch.environment(on_cpu) | {
         "JAX_COMPILATION_CACHE_DIR": str(args.log / "cache")}
-    if on_cpu:
-        environment["JAX_PLATFORMS"] = "cpu"
     processes = [
         launch.Process(
             [*command, "--rank", rank], environment | links.environment(

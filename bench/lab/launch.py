@@ -14,13 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import lab
 from lab import mps
 
-#: The part of a GPU's memory that XLA takes, which ranks that share a GPU divide.
-_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 #: Blocks of NCCL's kernels that a GPU runs for all its ranks at once, for sure. Kernels that
 #: wait for each other, but do not fit, hang.
 _MAX_CTAS = 8
@@ -43,11 +41,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def environment() -> dict[str, str]:
+#: The variables with which a process has no GPU.
+_ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def environment(on_cpu: bool = False) -> dict[str, str]:
     """The variables that every process of a rank gets: it finds this package."""
     return {"PYTHONPATH": os.pathsep.join(filter(None, (
                 str(lab.ROOT / "bench"), os.environ.get("PYTHONPATH")))),
-            "PYTHONUNBUFFERED": "1"}
+            "PYTHONUNBUFFERED": "1", **(_ON_CPU if on_cpu else {})}
 
 
 def show(line: str):
@@ -76,10 +78,25 @@ def sharing(rank: int, ranks: int, per_host: int) -> dict[str, str]:
         return {}
     own: dict[str, str] = {}
     if gpus < per_host:
-        own = ({"NCCL_MAX_CTAS": str(max(1, _MAX_CTAS * gpus // ranks))}
+        own = ({"NCCL_MAX_CTAS": max_ctas(gpus, ranks)}
                if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1" else
                {"NCCL_HOSTID": f"rank{rank}"})
-    return {_FRACTION: f"{0.9 * gpus / ranks:.2f}"} | own
+    # They divide the part of its memory that XLA takes.
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / ranks:.2f}"} | own
+
+
+def max_ctas(gpus: int, ranks: int) -> str:
+    """NCCL_MAX_CTAS with which the kernels of all `ranks` fit beside each other."""
+    return str(max(1, _MAX_CTAS * gpus // ranks))
+
+
+def service(ranks: int, variables: Mapping[str, str] = os.environ
+            ) -> contextlib.AbstractContextManager[dict[str, str]]:
+    """Runs the Multi-Process Service where `ranks` with these variables share GPUs.
+    Gives the variables with which they use it, if any."""
+    is_shared = (0 < gpu_count() < ranks
+                 and variables.get("CUDA_VISIBLE_DEVICES") != "")
+    return mps.service() if is_shared else contextlib.nullcontext({})
 
 
 def device_of(rank: int) -> int:
@@ -126,7 +143,7 @@ class Process:
 def run(processes: Sequence[Process], limit_seconds: float,
         on_line: Callable[[str], None] = lambda line: None):
     """Starts a process for each rank and waits for all of them. Ranks that share a GPU
-    (`sharing`) do so by the Multi-Process Service.
+    do so by the Multi-Process Service.
 
     Args:
       limit_seconds: the time that all of them have together.
@@ -136,15 +153,13 @@ def run(processes: Sequence[Process], limit_seconds: float,
       RuntimeError: not all ended with 0 in time. The others are killed.
     """
     started: list[subprocess.Popen] = []
-    is_shared = any(_FRACTION in process.environment for process in processes)
-    with contextlib.ExitStack() as stack:
-        service = stack.enter_context(mps.service()) if is_shared else {}
+    with service(len(processes), processes[0].environment) as shared:
         try:
             for process in processes:
                 with open(process.log, "w") as output:
                     started.append(subprocess.Popen(
                         list(map(str, process.command)),
-                        env=os.environ | process.environment | service, stdout=output,
+                        env=os.environ | process.environment | shared, stdout=output,
                         stderr=subprocess.STDOUT, start_new_session=True))
             _wait(started, [process.log for process in processes],
                   time.monotonic() + limit_seconds, on_line)

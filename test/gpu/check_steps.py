@@ -324,7 +324,7 @@ class End:
 def _run_processes(args, lose: bool) -> list[End]:
     """Starts them and waits for all. When the last one is lost, the others have
     LIMIT_SECONDS."""
-    from lab import launch, links, mps
+    from lab import launch, links
     count = args.processes
     # If this process is ended, the others end too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -336,8 +336,7 @@ def _run_processes(args, lose: bool) -> list[End]:
     start = time.monotonic()
     lost_at = None
     with contextlib.ExitStack() as stack:
-        service = (stack.enter_context(mps.service())
-                   if 0 < launch.gpu_count() < count else {})
+        service = stack.enter_context(launch.service(count))
         stack.callback(_kill, processes)
         for rank, log in enumerate(logs):
             with open(log, "w") as output:

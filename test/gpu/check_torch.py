@@ -38,7 +38,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E4
 import ranks  # noqa: E402
 import training  # noqa: E402
 import zpp.torch  # noqa: E402
-from lab import mps, torch_gpt  # noqa: E402
+from lab import launch, torch_gpt  # noqa: E402
 
 MODEL = {"layers": 2, "width": 256, "heads": 4, "vocab": 500, "context": 64}
 #: Sequences of a rank.
@@ -74,12 +74,11 @@ def main():
     nodes = 2 if count > 1 else 1
     options = {"mesh": f"node:{nodes},gpu:{count // nodes}", "weights": "i8",
                "gradients": "i8:i4"}
-    is_shared = 0 < torch.cuda.device_count() < count and args.platform == "cuda"
     with contextlib.ExitStack() as stack:
         os.environ["XDG_CACHE_HOME"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="zpp-"))
-        if is_shared:
-            os.environ |= stack.enter_context(mps.service())
+        os.environ |= stack.enter_context(
+            launch.service(count if args.platform == "cuda" else 0))
         failures = check(count, options, args.steps, args.parts)
     if failures:
         sys.exit("FAILED: " + "; ".join(failures))

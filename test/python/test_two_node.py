@@ -147,6 +147,15 @@ def test_newer_nccl_has_ranks_of_a_host_on_one_gpu(monkeypatch, gpus, per_host, 
             "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * gpus / 4:.2f}"}
 
 
+def test_processes_without_a_gpu_need_no_service(monkeypatch):
+    monkeypatch.setattr(launch, "gpu_count", lambda: 1)
+    monkeypatch.setattr(mps, "service", lambda: "started")
+    assert launch.service(2, launch.environment()) == "started"
+    for ranks, on_cpu in ((1, False), (2, True)):
+        with launch.service(ranks, launch.environment(on_cpu)) as variables:
+            assert variables == {}
+
+
 #: In place of the driver's program: a daemon with a child, and commands for it.
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then

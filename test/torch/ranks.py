@@ -7,6 +7,7 @@ import datetime
 import multiprocessing
 import os
 import pathlib
+import sys
 import tempfile
 import time
 import traceback
@@ -15,6 +16,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from lab import launch
 
 #: Seconds that are enough for every function.
 LIMIT = 120
@@ -146,7 +150,7 @@ def _serve(rank: int, size: int, store: str, limit: float, debug: str, pipe) -> 
             is_told = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
             host = 2 * rank // size if is_told else rank // int(gpus)
             if is_told:
-                os.environ["NCCL_MAX_CTAS"] = str(max(1, 8 * int(gpus) // size))
+                os.environ["NCCL_MAX_CTAS"] = launch.max_ctas(int(gpus), size)
             os.environ |= {
                 "NCCL_HOSTID": f"host{host}", "NCCL_NVLS_ENABLE": "0",
                 "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
