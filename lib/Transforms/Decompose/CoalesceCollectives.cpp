@@ -85,17 +85,17 @@ private:
   }
 
   void coalesce(ArrayRef<TravelChain> group) {
-    bool isOneWindow = group.front().window == group.back().window;
-    if (joinAll(group, /*isLastTry=*/isOneWindow) || isOneWindow)
+    bool isOneGap = group.front().gap == group.back().gap;
+    if (joinAll(group, /*isLastTry=*/isOneGap) || isOneGap)
       return;
-    // A tensor that depends on another one is in a later window.
+    // A tensor that depends on another one is in a later gap.
     while (!group.empty()) {
-      ArrayRef<TravelChain> window =
+      ArrayRef<TravelChain> gap =
           group.take_while([&](const TravelChain &candidate) {
-            return candidate.window == group.front().window;
+            return candidate.gap == group.front().gap;
           });
-      joinAll(window, /*isLastTry=*/true);
-      group = group.drop_front(window.size());
+      joinAll(gap, /*isLastTry=*/true);
+      group = group.drop_front(gap.size());
     }
   }
 

@@ -7,8 +7,8 @@
 
 #include "TravelGroups.h"
 
+#include "Gaps.h"
 #include "UnitSlices.h"
-#include "Windows.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Support/LinkModel.h"
@@ -127,22 +127,22 @@ static std::optional<TravelChain> describe(Chain &chain, MLIRContext *context) {
   return described;
 }
 
-/// The window in which `chain` travels. What a loop over layers scatters stands
+/// The gap in which `chain` travels. What a loop over layers scatters stands
 /// at the end of an iteration, but can travel once it is computed.
-static int64_t getWindow(TravelChain &chain, const Windows &windows) {
+static int64_t getGap(TravelChain &chain, const Gaps &gaps) {
   Operation *last = chain.chain.back();
   if (chain.isGather() || !isWhile(last->getParentOp()))
-    return windows.get(last);
+    return gaps.get(last);
   llvm::SmallPtrSet<Operation *, 16> own(llvm::from_range, chain.chain);
-  int64_t window = 0;
+  int64_t gap = 0;
   for (Operation *op : chain.chain)
     for (Value operand : op->getOperands())
       // Constants and empty tensors are there at any time.
       if (Operation *source = operand.getDefiningOp();
           source && source->getNumOperands() > 0 &&
           source->getBlock() == last->getBlock() && !own.contains(source))
-        window = std::max(window, windows.getAfter(source));
-  return window;
+        gap = std::max(gap, gaps.getAfter(source));
+  return gap;
 }
 
 static bool areSmall(ArrayRef<TravelChain> chains) {
@@ -150,32 +150,32 @@ static bool areSmall(ArrayRef<TravelChain> chains) {
                       [](const TravelChain &chain) { return chain.isSmall; });
 }
 
-/// True if the chains of two neighboring windows of a loop gain more by
+/// True if the chains of two neighboring gaps of a loop gain more by
 /// travelling together than they lose: the first ones arrive or start later by
 /// no more than the compute between them, and by no more than the links need
 /// for those that are sent before or after their time.
 static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
-                   Follows follows, const Windows &windows) {
+                   Follows follows, const Gaps &gaps) {
   const TravelChain &last = first.back();
   if (areSmall(last.isGather() ? second : first))
     return true;
   // What an iteration needs first has nothing to hide under, or is gathered
   // with the iteration before: for all but the last one, so once in vain.
-  if (follows == Follows::NextIteration && last.isGather() && last.window == 0)
+  if (follows == Follows::NextIteration && last.isGather() && last.gap == 0)
     return false;
-  return windows.getUsecBetween(last.window, second.front().window) <
+  return gaps.getUsecBetween(last.gap, second.front().gap) <
          last.getLatencyUsec();
 }
 
-/// Divides chains with the same key, by window, into those that may travel
-/// together: those of a window and, in a loop, of windows that are near.
+/// Divides chains with the same key, by gap, into those that may travel
+/// together: those of a gap and, in a loop, of gaps that are near.
 static SmallVector<SmallVector<TravelChain>>
 getNear(std::map<int64_t, SmallVector<TravelChain>> chains, Follows follows,
-        const Windows &windows) {
+        const Gaps &gaps) {
   SmallVector<SmallVector<TravelChain>> result;
-  for (auto &[window, own] : chains) {
+  for (auto &[gap, own] : chains) {
     if (result.empty() || follows == Follows::Other ||
-        !isNear(result.back(), own, follows, windows))
+        !isNear(result.back(), own, follows, gaps))
       result.emplace_back();
     llvm::move(own, std::back_inserter(result.back()));
   }
@@ -228,25 +228,25 @@ zpp::getTravelGroups(Block &block, Follows follows, HeavyOps &compute,
   if (chains.empty())
     return {};
   MLIRContext *context = block.getParentOp()->getContext();
-  Windows windows(block, compute, machine.getDevice());
-  // By what has to be equal, and by window.
+  Gaps gaps(block, compute, machine.getDevice());
+  // By what has to be equal, and by gap.
   llvm::MapVector<Attribute, std::map<int64_t, SmallVector<TravelChain>>> byKey;
   for (Chain &chain : chains) {
     std::optional<TravelChain> described = describe(chain, context);
     if (!described)
       continue;
-    described->window = getWindow(*described, windows);
+    described->gap = getGap(*described, gaps);
     described->isSmall =
         llvm::all_of(described->parts, [&](const TravelPart &part) {
           return isSmall(part, machine);
         });
-    byKey[ArrayAttr::get(context, described->key)][described->window].push_back(
+    byKey[ArrayAttr::get(context, described->key)][described->gap].push_back(
         std::move(*described));
   }
   SmallVector<SmallVector<TravelChain>> result;
   for (auto &[key, own] : byKey)
     for (SmallVector<TravelChain> &near :
-         getNear(std::move(own), follows, windows))
+         getNear(std::move(own), follows, gaps))
       for (SmallVector<TravelChain> &group :
            divide(near, getFull(near, follows, bytes)))
         // At least one tensor must be quantized: joining collectives that are

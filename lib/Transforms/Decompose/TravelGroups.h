@@ -37,7 +37,7 @@ struct TravelChain {
   /// Candidates join only if these are equal.
   llvm::SmallVector<mlir::Attribute> key;
   /// The place among the heavy ops of the block.
-  int64_t window = 0;
+  int64_t gap = 0;
 
   /// The bytes that a device contributes. For a gather this is its own share,
   /// even if it also sends what it has kept of the others' shares. The tensors

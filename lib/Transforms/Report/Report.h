@@ -48,7 +48,7 @@ struct Report {
   int64_t microBatches = 1;
   /// The bytes that a device keeps from step to step.
   int64_t stateBytes = 0;
-  /// The window: the bytes that may be in flight; nullopt where the step has no
+  /// The in-flight limit in bytes; nullopt where the step has no
   /// schedule.
   std::optional<int64_t> prefetchBytes;
   /// With target cuda, the starts and waits in order.

@@ -325,13 +325,13 @@ static int64_t addUpAll(llvm::ArrayRef<int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t(0), addUpTo);
 }
 
-/// The bytes of `window`, or, where it repeats itself three times or more, of
-/// one of these layers.
-static int64_t getWindowBytes(llvm::ArrayRef<int64_t> window) {
-  for (size_t period = 1; 3 * period <= window.size(); ++period)
-    if (window.drop_front(period) == window.drop_back(period))
-      return getWindowBytes(window.take_back(period));
-  return addUpAll(window);
+/// Returns the bytes of some transfers, or, where they repeat themselves three
+/// times or more, of one of these layers.
+static int64_t getPartBytes(llvm::ArrayRef<int64_t> sizes) {
+  for (size_t period = 1; 3 * period <= sizes.size(); ++period)
+    if (sizes.drop_front(period) == sizes.drop_back(period))
+      return getPartBytes(sizes.take_back(period));
+  return addUpAll(sizes);
 }
 
 /// The most bytes of a layer if most of the bytes are those of layers. In the
@@ -349,7 +349,7 @@ static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
     for (auto [begin, end] : findRuns(sizes, period)) {
       std::fill(explained.begin() + begin, explained.begin() + end, true);
       for (size_t i = begin; i + period <= end; ++i)
-        most = std::max(most, getWindowBytes(sizes.slice(i, period)));
+        most = std::max(most, getPartBytes(sizes.slice(i, period)));
     }
   }
   return most;

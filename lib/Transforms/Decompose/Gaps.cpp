@@ -1,11 +1,11 @@
-//===- Windows.cpp - Places between the compute of a block ----------------===//
+//===- Gaps.cpp - Places between the compute of a block -------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "Windows.h"
+#include "Gaps.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -17,7 +17,7 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The time of a heavy op on `device`.
+/// Returns the time of a heavy op on `device`.
 static double getUsec(Operation *op, HeavyOps &compute,
                       const DeviceModel &device) {
   if (double flops = getProductFlops(op))
@@ -32,12 +32,12 @@ static double getUsec(Operation *op, HeavyOps &compute,
   return std::numeric_limits<double>::infinity();
 }
 
-Windows::Windows(Block &block, HeavyOps &compute, const DeviceModel &device)
+Gaps::Gaps(Block &block, HeavyOps &compute, const DeviceModel &device)
     : heavy(compute.getIn(block)) {
   for (Operation *op : heavy)
     usec.push_back(getUsec(op, compute, device));
 }
 
-double Windows::getUsecBetween(int64_t first, int64_t second) const {
+double Gaps::getUsecBetween(int64_t first, int64_t second) const {
   return std::accumulate(usec.begin() + first, usec.begin() + second, 0.0);
 }

@@ -1,12 +1,12 @@
-//===- Windows.h - Places between the compute of a block --------*- C++ -*-===//
+//===- Gaps.h - Places between the compute of a block -----------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
-#define ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
+#ifndef ZPP_LIB_TRANSFORMS_DECOMPOSE_GAPS_H
+#define ZPP_LIB_TRANSFORMS_DECOMPOSE_GAPS_H
 
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Support/DeviceModel.h"
@@ -15,21 +15,21 @@ namespace zpp {
 
 /// The places between the heavy ops of a block, numbered in order, and the time
 /// of the compute between them.
-class Windows {
+class Gaps {
 public:
-  Windows(mlir::Block &block, HeavyOps &compute, const DeviceModel &device);
+  Gaps(mlir::Block &block, HeavyOps &compute, const DeviceModel &device);
 
-  /// The window of `op`, which is in the block: the number of heavy ops before
-  /// it.
+  /// Returns the gap of `op`, which is in the block: the number of heavy ops
+  /// before it.
   int64_t get(mlir::Operation *op) const { return countBefore(heavy, op); }
 
-  /// The first window in which the results of `op` are there.
+  /// Returns the first gap in which the results of `op` are there.
   int64_t getAfter(mlir::Operation *op) const {
     return countBefore(heavy, op->getNextNode());
   }
 
-  /// A lower bound on the compute time between two windows, of which `first`
-  /// comes first. Infinite if nothing is known of an op.
+  /// Returns a lower bound on the compute time between two gaps, of which
+  /// `first` comes first. Infinite if nothing is known of an op.
   double getUsecBetween(int64_t first, int64_t second) const;
 
 private:
@@ -40,4 +40,4 @@ private:
 
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_WINDOWS_H
+#endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_GAPS_H
