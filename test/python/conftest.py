@@ -24,9 +24,12 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "slow: runs in `make test-all`, not in `make test`")
     config.addinivalue_line(
-        "markers", "matrix: cases off the diagonal of its parameters are slow")
+        "markers", "matrix: cases off the diagonal of its parameters are slow, and those "
+        "that add no pair of values do not run")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    selection.mark_matrices(items)
+def pytest_collection_modifyitems(items, config):
+    if repeated := selection.mark_matrices(items):
+        config.hook.pytest_deselected(items=repeated)
+        items[:] = [item for item in items if item not in repeated]

@@ -16,8 +16,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from selection import others_slow
-from training import AXES, FUSED, MESH, NODES, OFF, array, ranks_agree
+from training import AXES, BATCH, FUSED, MESH, NODES, OFF, array, ranks_agree
 from training import same_bits, train, trainer_of, with_options
 
 pytestmark = [pytest.mark.compiler,
@@ -307,23 +306,33 @@ def test_a_training(config, collectives, target):
     assert after <= 0.5 * before
 
 
-@pytest.mark.parametrize("program", others_slow(PARTITIONED, "hsdp"))
-def test_gradients_of_partitioned_micro_batches_cross_once(program):
-    """XLA sums a tied embedding, gains and biases over all devices, of which
-    those of a node then take slices."""
+def partitioned(program):
     trainer = trainer_of(dataclasses.replace(
         PARTITIONED[program], collectives="xla", mesh=(("node", 2), ("gpu", 2)),
         layers=1, width=128, vocab=512, context=32, accumulate=4))
-    expected = train(trainer, jax.jit(trainer.step, compiler_options=FUSED))
-    fast = zpp.jit(trainer.step, mesh="node:2,gpu:2", target="portable",
-                   compiler_options=FUSED, accumulate="gpu", **ON)
-    run = train(trainer, fast)
-    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
-    assert run.dtypes == expected.dtypes
-    crossing = [entry for entry in fast.report()["collectives"]
+    return trainer, zpp.jit(trainer.step, mesh="node:2,gpu:2", target="portable",
+                            compiler_options=FUSED, accumulate="gpu", **ON)
+
+
+@pytest.mark.parametrize("program", PARTITIONED)
+def test_gradients_of_partitioned_micro_batches_cross_once(program):
+    """XLA sums a tied embedding, gains and biases over all devices, of which
+    those of a node then take slices."""
+    trainer, fast = partitioned(program)
+    report = fast.report(trainer.abstract_state(), trainer.abstract_batch(BATCH))
+    crossing = [entry for entry in report["collectives"]
                 if entry["role"] == "gradient" and entry["before"]["node"]]
     assert crossing
     assert all("accumulate" in entry["gets"] for entry in crossing)
+
+
+@pytest.mark.slow
+def test_a_training_with_partitioned_micro_batches():
+    trainer, fast = partitioned("hsdp")
+    expected = train(trainer, jax.jit(trainer.step, compiler_options=FUSED))
+    run = train(trainer, fast)
+    np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
+    assert run.dtypes == expected.dtypes
 
 
 def test_formats_of_the_way_back():

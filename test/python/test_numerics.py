@@ -97,18 +97,19 @@ def test_gathered_weight_is_what_the_definition_says(
         expected, gathered.shape))
 
 
-@pytest.mark.parametrize("rotate", [0, 32])
-@pytest.mark.parametrize("dtype, mesh, dim, shape, forms, block", [
-    ("f32", "2x4", 0, (64, 24), "i8:i4", 128),
-    ("bf16", "2x4", 0, (64, 24), "i8:i4", 128),
-    ("f16", "4x2", 1, (24, 64), "i8:i4", 64),
-    ("f32", "2x2x2", 0, (1000,), "i8:i8:i4", 128),
-    ("f32", "2x2x2", 1, (6, 24, 10), "i8:i4", 32),
-    ("f32", "2x4", 0, (64, 24), "i8", 128),
-    ("f32", "2x4", 0, (64, 24), "i4", 128),
-    ("bf16", "2x4", 1, (24, 64), "none:i8", 128),
-    ("f32", "1x8", 0, (64, 24), "i8:i4", 128),
-    ("f32", "8", 0, (64, 24), "i8:i4", 128),
+@pytest.mark.parametrize("dtype, mesh, dim, shape, forms, block, rotate", [
+    ("f32", "2x4", 0, (64, 24), "i8:i4", 128, 0),
+    ("f32", "2x4", 0, (64, 24), "i8:i4", 128, 32),
+    ("bf16", "2x4", 0, (64, 24), "i8:i4", 128, 32),
+    ("f16", "4x2", 1, (24, 64), "i8:i4", 64, 0),
+    ("f32", "2x2x2", 0, (1000,), "i8:i8:i4", 128, 32),
+    ("f32", "2x2x2", 1, (6, 24, 10), "i8:i4", 32, 32),
+    ("f32", "2x2x2", 1, (6, 24, 10), "i8:i4", 32, 0),
+    ("f32", "2x4", 0, (64, 24), "i8", 128, 0),
+    ("f32", "2x4", 0, (64, 24), "i4", 128, 32),
+    ("bf16", "2x4", 1, (24, 64), "none:i8", 128, 0),
+    ("f32", "1x8", 0, (64, 24), "i8:i4", 128, 32),
+    ("f32", "8", 0, (64, 24), "i8:i4", 128, 0),
 ])
 def test_reduced_gradient_is_what_the_definition_says(
         dtype, mesh, dim, shape, forms, block, rotate):

@@ -58,7 +58,7 @@ def test_technique(technique):
 
 
 @pytest.mark.parametrize("model", others_slow(
-    ["scan without checkpoint", "jitted layers", "micro-batches, scan", "f16"],
+    ["scan without checkpoint", "micro-batches, scan", "f16"],
     "micro-batches, scan", "f16"))
 def test_model(model):
     check(with_options(**MODELS[model]), ALL_ON)
@@ -189,7 +189,7 @@ def test_short_loops_become_layers(layers):
 
 
 @pytest.mark.parametrize("loop", others_slow(
-    ["layers", "no checkpoint", "micro-batches", "micro-batches, scan"],
+    ["layers", "no checkpoint", "micro-batches, scan"],
     "layers", "micro-batches, scan"))
 def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
     """Of gradients that are too small to quantize, portable ones are sums in

@@ -5,7 +5,7 @@
 import itertools
 
 import pytest
-from selection import diagonal, others_slow
+from selection import diagonal, others_slow, with_pairs
 
 
 @pytest.mark.parametrize("sizes, kept", [
@@ -23,6 +23,18 @@ def test_a_diagonal_has_every_value(sizes, kept):
             for case in found] == kept
     for place, size in enumerate(sizes):
         assert {case[place] for case in found} == set(range(size))
+
+
+@pytest.mark.parametrize("sizes, count", [([4], 4), ([2, 3], 6), ([2, 2, 2], 5),
+                                          ([9, 2, 2], 18), ([3, 3, 3], 9)], ids=str)
+def test_pairs_are_few_and_all(sizes, count):
+    cases = [dict(enumerate(case)) for case in itertools.product(*map(range, sizes))]
+    few = diagonal(cases)
+    found = with_pairs(cases, few)
+    assert found[:len(few)] == few and len(found) == count
+    for places in itertools.combinations(range(len(sizes)), 2):
+        assert {tuple(case[place] for place in places) for case in found} == set(
+            itertools.product(*(range(sizes[place]) for place in places)))
 
 
 def test_values_may_be_of_any_type():

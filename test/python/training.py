@@ -24,12 +24,15 @@ MESH = jax.make_mesh((2, 4), AXES,
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
 #: Most of the time goes into compiling programs that run for milliseconds. XLA's
 #: MLIR emitters take two thirds of it; its older ones are many times faster.
-FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+#: Tests run beside each other, so one thread for each compiles with less work.
+ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
+FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False,
+        **ONE_THREAD}
 #: Except where values have many uses, which the older emitters compute for each:
 #: in portable steps that XLA partitions, that gather along a later dim, or whose
 #: weights are sharded over an axis that is not gathered. What level 0 makes of
 #: these runs for longer than level 1 takes.
-FUSED = {"xla_backend_optimization_level": 1}
+FUSED = {"xla_backend_optimization_level": 1, **ONE_THREAD}
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 
