@@ -95,6 +95,14 @@ def source_of(text: str) -> tuple[str, str]:
 def rewrite_text(text: str, options: Options, target: str,
                  start: str = "none", phases: Sequence[str] = ("zeropp",),
                  device: str | None = None) -> Rewritten:
+    """`compile_text`, with the host side where the target has one."""
+    return with_bundle(compile_text(text, options, target, start, phases, device),
+                       options)
+
+
+def compile_text(text: str, options: Options, target: str,
+                 start: str = "none", phases: Sequence[str] = ("zeropp",),
+                 device: str | None = None) -> Rewritten:
     """Rewrites a module.
 
     Args:
@@ -123,19 +131,26 @@ def rewrite_text(text: str, options: Options, target: str,
             f"--zero-report={_join(report_options)}", "--verify-each=false",
             "--mlir-print-debuginfo", "-o", output],
             options.tuning.compile_timeout, content)
-        bundle = None
-        if target != "portable":
-            made = folder / "step.zpp"
-            remarks += _run([find_bundler(), output, "-o", made],
-                            options.tuning.compile_timeout)
-            output, bundle = made / "step.mlir", read_bundle(made)
         entries = {**json.loads(report.read_text()), "links": pipeline["links"]}
-        result = Rewritten(output.read_text(), entries, tuple(remarks), target,
-                           bundle=bundle)
+        result = Rewritten(output.read_text(), entries, tuple(remarks), target)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
     return result
+
+
+def with_bundle(result: Rewritten, options: Options) -> Rewritten:
+    """The result with its host side, which a program for XLA alone does not have."""
+    if result.target == "portable":
+        return result
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        written, made = pathlib.Path(name, "rewritten.mlir"), pathlib.Path(name, "step.zpp")
+        written.write_text(result.text)
+        remarks = _run([find_bundler(), written, "-o", made],
+                       options.tuning.compile_timeout)
+        return dataclasses.replace(
+            result, text=(made / "step.mlir").read_text(), bundle=read_bundle(made),
+            remarks=(*result.remarks, *remarks))
 
 
 #: The scatters that XLA's partitioner has spelled out become scatters.

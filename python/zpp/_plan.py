@@ -57,15 +57,15 @@ class Prediction:
     state_bytes: int
     secondary_bytes: int
     peak_bytes: int
-    #: The window: bytes that may be in flight; None where the compiler orders nothing.
-    window_bytes: int | None
+    #: The in-flight limit; None where the compiler orders nothing.
+    prefetch_bytes: int | None
     #: (stream, begin, end, label) of what runs.
     tasks: tuple[tuple[str, float, float, str], ...] = dataclasses.field(
         repr=False)
 
 
-#: The windows that `plan` compares with the chosen one, as parts of it.
-_WINDOWS = {"half": 0.5, "double": 2.0, "unlimited": 2.0**20}
+#: The in-flight limits that `plan` compares with the chosen one, as parts of it.
+_LIMITS = {"half": 0.5, "double": 2.0, "unlimited": 2.0**20}
 #: The part of a step's time that whole weights must save where nobody asked for them,
 #: and the part of the memory into which they must fit.
 _WHOLE_SAVES, _WHOLE_FITS = 0.05, 0.9
@@ -101,9 +101,9 @@ class Plan:
     flops: float
     #: Loops whose number of iterations is not known, which count once.
     unknown_loops: int
-    #: The fastest prediction that has a window, with "half", "double" and
-    #: "unlimited" windows; empty if nobody asked for it.
-    windows: tuple[Prediction, ...] = ()
+    #: The fastest prediction that has an in-flight limit, with "half", "double" and
+    #: "unlimited" ones; empty if nobody asked for it.
+    limits: tuple[Prediction, ...] = ()
 
     def __getitem__(self, name: str) -> Prediction:
         for prediction in self.predictions:
@@ -180,23 +180,23 @@ class Plan:
         notes = [f"one step on {mesh}, {self.device}, links "
                  f"{self.links or 'of the default model'}; per device "
                  f"{self.flops / 1e12:.3g} TFLOP in products", ""]
-        if self.windows:
-            lines += ["", *self._window_lines()]
+        if self.limits:
+            lines += ["", *self._limit_lines()]
         if self.unknown_loops:
             lines += ["", f"{self.unknown_loops} loops have an unknown number "
                       f"of iterations and count once"]
         return "\n".join(notes + lines) + "\n"
 
-    def _window_lines(self) -> list[str]:
-        """The windows in words, one a line."""
-        chosen = _with_window(self.predictions)
-        assert chosen is not None and chosen.window_bytes is not None
-        return [f"window of {chosen.name}: {_bytes(chosen.window_bytes)} in flight, "
+    def _limit_lines(self) -> list[str]:
+        """The in-flight limits in words, one a line."""
+        chosen = _with_limit(self.predictions)
+        assert chosen is not None and chosen.prefetch_bytes is not None
+        return [f"in-flight limit of {chosen.name}: {_bytes(chosen.prefetch_bytes)}, "
                 f"{_milliseconds(chosen.seconds)}, {_gib(chosen.peak_bytes)} at the "
                 f"peak"] + [
             f"  {other.name}: {_milliseconds(other.seconds)} "
             f"({other.seconds / chosen.seconds - 1:+.1%}), {_gib(other.peak_bytes)}"
-            for other in self.windows]
+            for other in self.limits]
 
     def to_json(self) -> dict:
         """All numbers, without the tasks."""
@@ -209,7 +209,7 @@ class Plan:
         return {
             "mesh": dict(self.mesh), "device": self.device, "links": self.links,
             "flops": self.flops, "unknown_loops": self.unknown_loops,
-            "plans": numbers(self.predictions), "windows": numbers(self.windows)}
+            "plans": numbers(self.predictions), "limits": numbers(self.limits)}
 
     def svg(self) -> str:
         """A picture of what runs when, on one scale of time."""
@@ -217,14 +217,14 @@ class Plan:
         return draw(self)
 
 
-def _with_window(predictions: tuple[Prediction, ...]) -> Prediction | None:
-    """The fastest one that has a window."""
-    return min((prediction for prediction in predictions if prediction.window_bytes),
+def _with_limit(predictions: tuple[Prediction, ...]) -> Prediction | None:
+    """The fastest one that has an in-flight limit."""
+    return min((prediction for prediction in predictions if prediction.prefetch_bytes),
                key=lambda prediction: prediction.seconds, default=None)
 
 
 def plan_text(text: str, options: Options, *, device: str | None,
-              compute: float | None = None, windows: bool = False) -> Plan:
+              compute: float | None = None, limits: bool = False) -> Plan:
     """`plan` of a module."""
     device = device or "h100"
     if compute is not None and not compute > 0:
@@ -251,12 +251,12 @@ def plan_text(text: str, options: Options, *, device: str | None,
         report_entries(text, options)
     predictions = tuple(_read(name, variants[name], report)
                         for name, report in reports.items())
-    best = _with_window(predictions) if windows else None
+    best = _with_limit(predictions) if limits else None
     return Plan(
         {tier: first["mesh"][tier] for tier in first["tiers"]}, device,
         None if options.links in (None, NO_LINKS) else str(options.links),
         predictions, first["time"]["flops"], first["time"]["unknown_loops"],
-        _other_windows(text, best, target, device, scale) if best else ())
+        _other_limits(text, best, target, device, scale) if best else ())
 
 
 def _variants(options: Options) -> dict[str, Options]:
@@ -292,13 +292,13 @@ def _with_only(options: Options, on: tuple[str, ...], within: str | int) -> Opti
         **changes)
 
 
-def _other_windows(text: str, best: Prediction, target: str, device: str, scale: float
+def _other_limits(text: str, best: Prediction, target: str, device: str, scale: float
                    ) -> tuple[Prediction, ...]:
-    """A prediction with other windows than it has, by `_WINDOWS`."""
-    assert best.window_bytes is not None
+    """A prediction with other in-flight limits than it has, by `_LIMITS`."""
+    assert best.prefetch_bytes is not None
     others = {name: best.options.replace(tuning=best.options.tuning.replace(
-        prefetch_bytes=int(best.window_bytes * part)))
-        for name, part in _WINDOWS.items()}
+        prefetch_bytes=int(best.prefetch_bytes * part)))
+        for name, part in _LIMITS.items()}
     reports = predict(text, {name: (other, target) for name, other in others.items()},
                       device, scale)
     return tuple(_read(name, other, reports[name]) for name, other in others.items())
@@ -334,29 +334,29 @@ def choose_if(auto: Auto | None, text: str, options: Options
     return chosen, why
 
 
-def fit_window(text: str, options: Options, result: Rewritten, device: str,
+def fit_in_flight(text: str, options: Options, result: Rewritten, device: str,
                memory_limit: int) -> tuple[Options, str | None]:
-    """The options with a window that fits, and why it is another one than `result`
+    """The options with an in-flight limit that fits, and why it is another one than `result`
     has, the module rewritten with these options for this device; None where it fits.
     The largest that fits is taken, or else the one that needs the least.
     """
-    window = result.report.get("prefetch_bytes")
+    limit = result.report.get("prefetch_bytes")
     peak = result.report["time"]["peak_bytes"]
-    if not window or peak <= memory_limit:
+    if not limit or peak <= memory_limit:
         return options, None
     smaller = {size: options.replace(
         tuning=options.tuning.replace(prefetch_bytes=size))
-        for size in (int(window * part) for part in _SMALLER)}
+        for size in (int(limit * part) for part in _SMALLER)}
     reports = predict(text, {str(size): (other, result.target)
                              for size, other in smaller.items()}, device, 1.0)
     peaks = {size: reports[str(size)]["time"]["peak_bytes"] for size in smaller}
     size = next((size for size in smaller if peaks[size] <= memory_limit),
                 min(peaks, key=lambda size: peaks[size]))
-    why = (f"window: {_bytes(size)} in flight rather than {_bytes(window)}, with which "
+    why = (f"in-flight limit: {_bytes(size)} rather than {_bytes(limit)}, with which "
            f"the predicted peak is {_gib(peak)} of the {_gib(memory_limit)} that "
            f"a device has; now it is {_gib(peaks[size])}")
     if peaks[size] > memory_limit:
-        why += "; no window fits, and this needs the least"
+        why += "; none fits, and this needs the least"
     return smaller[size], why
 
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-limit", type=_type(parse_bytes), metavar="BYTES",
         help="memory of a device, such as 70GiB, for the best plan that fits")
     parser.add_argument(
-        "--windows", action="store_true", help="also predict half, twice and all of "
+        "--limits", action="store_true", help="also predict half, twice and all of "
         "what the fastest plan has in flight")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg",
                         help="draw what runs when")
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, options: Options, text: str) -> None:
     found = plan(text, options, device=arguments.device,
-                 compute=arguments.compute, windows=arguments.windows)
+                 compute=arguments.compute, limits=arguments.limits)
     best = found.best(arguments.memory_limit)
     why = found.explain(best, arguments.memory_limit)
     if arguments.plot:

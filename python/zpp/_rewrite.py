@@ -55,7 +55,7 @@ def rewrite(step: Any,
 
 def plan(step: Any, options: Options | None = None, /, *,
          device: str | None = None, compute: float | None = None,
-         windows: bool = False, **changes: Any) -> Plan:
+         limits: bool = False, **changes: Any) -> Plan:
     """Predicts what a step takes, as it is written and with each technique.
 
         print(zpp.plan(step, mesh="node:64,gpu:16", device="h100",
@@ -70,8 +70,8 @@ def plan(step: Any, options: Options | None = None, /, *,
         peak in 16 bits and the memory of one: "989tflops,4800gbyte".
       compute: seconds that a device computes in one step as it is written, if
         that was measured. Otherwise it follows from `device`.
-      windows: predicts the fastest plan also with half, twice and all of what it has
-        in flight.
+      limits: predicts the fastest plan also with half, twice and all of its in-flight
+        limit.
       **changes: fields of `zpp.Options` in place of those in `options`.
 
     Raises:
@@ -81,7 +81,7 @@ def plan(step: Any, options: Options | None = None, /, *,
     options = (options or Options()).replace(**changes)
     text, options = module_of(step, options)
     return plan_text(text, options, device=device, compute=compute,
-                     windows=windows)
+                     limits=limits)
 
 
 #: The shardings of a module, by Shardy and by other partitioners.

@@ -9,6 +9,7 @@ import jax
 import pytest
 import zpp
 from training import BATCH, NODES, TINY, trainer_of
+from zpp import _compiler
 from zpp._plan import _SMALLER, Auto
 from zpp.jax import _rewrite
 
@@ -33,12 +34,12 @@ def rewritten(monkeypatch, large, limit, auto=None, **changes):
 
 @pytest.fixture(scope="module")
 def peaks(large):
-    """The predicted peak of ZeRO++ by its window."""
+    """The predicted peak of ZeRO++ by its in-flight limit."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         first = rewritten(monkeypatch, large, 1 << 40)
-        window = first.report["prefetch_bytes"]
-        found = {window: first.report["time"]["peak_bytes"]}
-        for size in (int(window * part) for part in _SMALLER):
+        limit = first.report["prefetch_bytes"]
+        found = {limit: first.report["time"]["peak_bytes"]}
+        for size in (int(limit * part) for part in _SMALLER):
             other = rewritten(monkeypatch, large, 1 << 40, auto=None,
                               tuning=zpp.Tuning(prefetch_bytes=size))
             assert "time" not in other.report, "nobody asks what a given one needs"
@@ -49,26 +50,30 @@ def peaks(large):
 
 
 @pytest.mark.compiler
-def test_a_window_that_fits_stays(monkeypatch, large, peaks):
+def test_a_limit_that_fits_stays(monkeypatch, large, peaks):
     limit = max(peaks.values())
     result = rewritten(monkeypatch, large, limit)
     assert result.report["prefetch_bytes"] == max(peaks)
     assert result.report["memory_limit"] == limit
-    assert not any("window" in remark.message for remark in result.remarks)
+    assert not any("in-flight" in remark.message for remark in result.remarks)
 
 
 @pytest.mark.compiler
-def test_the_largest_window_that_fits(monkeypatch, large, peaks, caplog):
+def test_the_largest_limit_that_fits(monkeypatch, large, peaks, caplog):
     limit = max(peaks.values()) - 1
     expected = max(size for size, peak in peaks.items() if peak <= limit)
+    bundled = []
+    monkeypatch.setattr(_compiler, "find_bundler", lambda find=_compiler.find_bundler: (
+        bundled.append(1), find())[1])
     result = rewritten(monkeypatch, large, limit)
+    assert len(bundled) == 1, "candidates that are not taken have no host side"
     assert result.report["prefetch_bytes"] == expected < max(peaks)
     assert result.report["time"]["peak_bytes"] == peaks[expected] <= limit
     remark = result.remarks[-1]
     assert remark.location == "plan"
     assert "rather than 256.0 MiB, with which the predicted peak is" in remark.message
     assert remark.message in caplog.text
-    # The same text as with this window.
+    # The same text as with this limit.
     assert result.text == rewritten(
         monkeypatch, large, limit, tuning=zpp.Tuning(prefetch_bytes=expected)).text
 
@@ -77,7 +82,7 @@ def test_the_largest_window_that_fits(monkeypatch, large, peaks, caplog):
 def test_where_none_fits_the_least_is_taken(monkeypatch, large, peaks):
     result = rewritten(monkeypatch, large, 1)
     assert peaks[result.report["prefetch_bytes"]] == min(peaks.values())
-    assert "no window fits, and this needs the least" in result.remarks[-1].message
+    assert "none fits, and this needs the least" in result.remarks[-1].message
 
 
 @pytest.mark.compiler

@@ -65,25 +65,25 @@ def test_a_scan_keeps_what_layers_keep(layers):
     assert kept[1] == pytest.approx(kept[0], rel=0.03)
 
 
-def test_the_window_and_what_others_would_give(text, capsys):
-    found = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", windows=True)
+def test_the_in_flight_limit_and_what_others_would_give(text, capsys):
+    found = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", limits=True)
     chosen = found["ZeRO++"]
-    assert chosen.window_bytes == 256 << 20
-    assert found["FSDP"].window_bytes is None
-    assert [window.name for window in found.windows] == ["half", "double", "unlimited"]
-    assert [window.window_bytes / chosen.window_bytes
-            for window in found.windows] == [0.5, 2, 2**20]
-    # This step is small: any window holds all of it.
-    assert {window.seconds for window in found.windows} == {chosen.seconds}
-    assert "window of ZeRO++: 256.0 MiB in flight" in found.table()
+    assert chosen.prefetch_bytes == 256 << 20
+    assert found["FSDP"].prefetch_bytes is None
+    assert [limit.name for limit in found.limits] == ["half", "double", "unlimited"]
+    assert [limit.prefetch_bytes / chosen.prefetch_bytes
+            for limit in found.limits] == [0.5, 2, 2**20]
+    # This step is small: any limit holds all of it.
+    assert {limit.seconds for limit in found.limits} == {chosen.seconds}
+    assert "in-flight limit of ZeRO++: 256.0 MiB" in found.table()
     assert "  unlimited: " in found.table() and "(+0.0%)" in found.table()
-    assert len(found.to_json()["windows"]) == 3
+    assert len(found.to_json()["limits"]) == 3
     # Tensors that may not be in flight are waited for.
-    small = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", windows=True,
+    small = zpp.plan(text, mesh=NODES, links=SLOW, device="h100", limits=True,
                      tuning=zpp.Tuning(prefetch_bytes=4096))
-    assert small.windows[-1].seconds < small["ZeRO++"].seconds
+    assert small.limits[-1].seconds < small["ZeRO++"].seconds
     assert not zpp.plan(text, mesh=NODES, links=SLOW, target="portable",
-                        windows=True).windows
+                        limits=True).limits
 
 
 def test_tuning_is_for_the_rows_that_have_formats(text, recwarn):

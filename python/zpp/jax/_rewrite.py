@@ -7,12 +7,12 @@ import dataclasses
 import jax
 import numpy as np
 
-from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
-from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
+from zpp._compiler import Rewritten, compile_text, find_bundler, logger, rewrite_text
+from zpp._compiler import warn_if_nothing_was_rewritten, with_bundle, with_reason
 from zpp._effects import warn_of_no_effect
 from zpp._links import MEASURED
 from zpp._options import Options
-from zpp._plan import Auto, choose_if, fit_window, keep_whole
+from zpp._plan import Auto, choose_if, fit_in_flight, keep_whole
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
@@ -77,7 +77,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
 def _rewrite_to_fit(text: str, options: Options, target: str, auto: Auto | None,
                     devices: jax.sharding.Mesh | None) -> tuple[Options, Rewritten]:
     """`rewrite_text`, and the options for it: by default with whole weights where nodes
-    have one device, and with a window that fits into the memory of the devices."""
+    have one device, and with an in-flight limit that fits the memory of the devices."""
     limit = None
     if target != "portable" and options.tuning.prefetch_bytes is None:
         if auto:
@@ -88,18 +88,18 @@ def _rewrite_to_fit(text: str, options: Options, target: str, auto: Auto | None,
         return options, rewrite_text(text, options, target)
     # The peak does not depend on it.
     device = (auto and auto.device) or find_device() or _ANY_DEVICE
-    result = rewrite_text(text, options, target, device=device)
+    result = compile_text(text, options, target, device=device)
     whole = None
     if auto is None:
         options, whole = keep_whole(text, options, result, device, limit)
     if whole is not None:
         logger.info("%s", whole)
-        result = rewrite_text(text, options, target, device=device)
-    options, why = fit_window(text, options, result, device, limit)
+        result = compile_text(text, options, target, device=device)
+    options, why = fit_in_flight(text, options, result, device, limit)
     if why is not None:
         logger.warning("%s", why)
-        result = rewrite_text(text, options, target, device=device)
-    result = with_reason(with_reason(result, whole), why)
+        result = compile_text(text, options, target, device=device)
+    result = with_reason(with_reason(with_bundle(result, options), whole), why)
     return options, dataclasses.replace(
         result, report={**result.report, "memory_limit": limit})
 
