@@ -131,8 +131,8 @@ def steps(data: Measured) -> str:
 def predictions(data: Measured) -> str:
     rows = data.rows("plan-check")
     good = [row for row in rows if abs(row["predicted"] / row["measured"] - 1) <= LIMIT]
-    return (f"Of {len(rows)} steps that were measured on H200, it predicts {len(good)} within "
-            f"{LIMIT:.0%} ([how](docs/performance.md#is-the-prediction-right)).")
+    return (f"Of {len(rows)} steps that were measured on H200, `zpp plan` predicts {len(good)} "
+            f"within {LIMIT:.0%} ([how](docs/performance.md#is-the-prediction-right)).")
 
 
 def training(data: Measured) -> str:
