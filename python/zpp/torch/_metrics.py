@@ -4,6 +4,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +29,7 @@ class _Meter:
     def __init__(self, report: Callable[[], dict]):
         self._report = report
         self.latest: dict[str, float] = {}
-        self._hook = None
+        self._hook: Any = None
         self._before: dict[str, int] | None = None
 
     def arm(self, model: nn.Module) -> None:
