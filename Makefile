@@ -26,6 +26,7 @@ PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
   ZPP_XLA=$(abspath $(BUILD))/lib/libzpp_xla.so PYTHONPATH=python $(VENV_PYTHON)
 TORCH_PYTHON := ZPP_OPT=$(abspath $(BUILD))/bin/zpp-opt \
   ZPP_RT=$(abspath $(BUILD))/lib/libzpp_rt.so PYTHONPATH=python $(CURDIR)/.venv-torch/bin/python
+DEEPSPEED_PYTHON = $(subst .venv-torch,.venv-deepspeed,$(TORCH_PYTHON))
 LLVM_BIN := /usr/lib/llvm-22/bin
 SETUP := scripts/setup.sh $(if $(filter no,$(APT)),--no-apt) $(if $(WITH_CUDA),--cuda)
 
@@ -49,14 +50,14 @@ CMAKE_FLAGS += -DCMAKE_CXX_COMPILER=$(CXX)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-all test-torch check check-python gpu-test demo bench lint tidy \
+.PHONY: help setup build test test-all test-torch test-deepspeed check check-python gpu-test demo bench lint tidy \
   format sanitize fuzz docs install wheel clean
 
 ##@ Start here
 help: ## list these commands
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n%s\n' 'Variables: JOBS=$(JOBS) BUILD=$(BUILD) BUILD_TYPE=$(BUILD_TYPE) APT=$(APT) CUDA=$(CUDA) CXX MLIR_DIR PREFIX'
 
 demo: zpp-opt ## train a small GPT on 8 virtual devices, as written and as ZeRO++
@@ -68,10 +69,16 @@ test: build ## run the tests; the last line counts them
 test-all: build ## the same, and those that are slow or repeat others with other parameters
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --all
 
-test-torch: configure ## the tests of zpp.torch; PyTorch (5.4 GB) goes into .venv-torch
-	@$(SETUP) --torch
+test-torch: configure ## the tests of zpp.torch and zpp.deepspeed; PyTorch (5.4 GB) goes into .venv-torch
+	@$(SETUP) --deepspeed
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
 	$(TORCH_PYTHON) -m pytest -q --durations=3 test/torch
+	$(DEEPSPEED_PYTHON) -m pytest -q --durations=3 -m 'not slow' test/deepspeed
+
+test-deepspeed: configure ## those of zpp.deepspeed, with the slow ones: all settings and trainers
+	@$(SETUP) --deepspeed
+	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
+	$(DEEPSPEED_PYTHON) -m pytest -q --durations=3 test/deepspeed
 
 ##@ Develop
 setup: ## install what is missing: apt packages, .venv with JAX

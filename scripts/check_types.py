@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FILES = ("test/python/*.py", "test/torch/*.py", "test/gpu/*.py",
+FILES = ("test/python/*.py", "test/torch/*.py", "test/deepspeed/*.py", "test/gpu/*.py",
          "test/**/Inputs/*.py")
 
 

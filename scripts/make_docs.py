@@ -133,7 +133,9 @@ def api():
               for name in sorted(zpp.__all__, key=str.lower)),
             *(f"\n::: zpp.torch.{name}" for name in (
                 "compress", "forget", "load_state_dict", "report",
-                "state_dict")), ""]),
+                "state_dict")),
+            *(f"\n::: zpp.deepspeed.{name}" for name in (
+                "forget", "initialize", "install", "metrics", "report")), ""]),
     }
 
 

@@ -5,7 +5,8 @@
 #
 # Installs what the build and the tests need and is not there yet: packages
 # through apt, JAX in the virtual environment .venv, CUDA in .cuda, linters in
-# .venv-tools, what the documentation needs in .venv-docs, PyTorch in .venv-torch.
+# .venv-tools, what the documentation needs in .venv-docs, PyTorch in .venv-torch,
+# DeepSpeed beside it in .venv-deepspeed.
 # Says what it does. If everything is in place it does nothing, in well under a
 # second.
 
@@ -13,7 +14,8 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/setup.sh [--tools] [--docs] [--torch] [--cuda] [--no-apt] [--no-python]
+usage: scripts/setup.sh [--tools] [--docs] [--torch] [--deepspeed] [--cuda] [--no-apt]
+                        [--no-python]
 
   --tools      also install what `make lint`, `make tidy` and `make sanitize` need:
                clang-format and clang-tidy with apt, linters of Python and of words
@@ -22,6 +24,8 @@ usage: scripts/setup.sh [--tools] [--docs] [--torch] [--cuda] [--no-apt] [--no-p
   --torch      also install what `make test-torch` needs, into .venv-torch: PyTorch,
                with the libraries of NVIDIA that its wheel needs also on a machine
                without a GPU (5.4 GB)
+  --deepspeed  also install DeepSpeed, and trainers that use it, into .venv-deepspeed,
+               which sees .venv-torch (0.9 GB)
   --cuda       also install what compiles the CUDA back end: if there is no CUDA
                toolkit of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go
                into .cuda (300 MB to download); this needs no GPU
@@ -35,12 +39,13 @@ environment:
 USAGE
 }
 
-tools=no docs=no torch=no cuda=no apt=yes python=yes
+tools=no docs=no torch=no deepspeed=no cuda=no apt=yes python=yes
 for argument in "$@"; do
   case $argument in
   --tools) tools=yes ;;
   --docs) docs=yes ;;
   --torch) torch=yes ;;
+  --deepspeed) torch=yes deepspeed=yes ;;
   --cuda) cuda=yes ;;
   --no-apt) apt=no ;;
   --no-python) python=no ;;
@@ -198,6 +203,27 @@ setup_venv() {
   setup_venv "$root/.venv-tools" "$root/scripts/requirements-tools.txt"
 [[ $docs == no ]] || setup_venv "$root/.venv-docs" "$root/docs/requirements.txt"
 [[ $torch == no ]] || setup_venv "$root/.venv-torch" "$root/test/torch/requirements.txt"
+
+# Packages beside those of .venv-torch, which are too large to have them twice.
+setup_deepspeed() {
+  local venv=$root/.venv-deepspeed torch=$root/.venv-torch stamp wanted packages
+  local requirements=$root/test/deepspeed/requirements.txt
+  stamp=$venv/.zpp-stamp
+  wanted="$(<"$torch/.zpp-stamp") $(sha256sum <"$requirements" | cut -d' ' -f1)"
+  [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || return 0
+  say "creating ${venv##*/} beside ${torch##*/}"
+  "$torch/bin/python" -m venv --clear "$venv"
+  packages='import site; print(site.getsitepackages()[0])'
+  "$torch/bin/python" -c "$packages" >"$("$venv/bin/python" -c "$packages")/torch.pth"
+  say "installing ${requirements#"$root/"} into ${venv##*/}"
+  # It compiles its kernels, of which the tests need none, with the PyTorch that is there.
+  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --no-build-isolation -r "$requirements"
+  echo "$wanted" >"$stamp"
+  say "done"
+}
+
+[[ $deepspeed == no ]] || setup_deepspeed
 
 #===------------------------------------------------------------------------===#
 # CUDA

@@ -11,8 +11,9 @@
 `install` rewrites all steps of a program that holds none of them in hand.
 
 `rewrite` of text, the compiler and the report need no framework. The names that
-come from `zpp.jax` import JAX when they are first used. `zpp.torch` is the
-front end for PyTorch, and must be imported by its name.
+come from `zpp.jax` import JAX when they are first used. `zpp.torch` and
+`zpp.deepspeed` are the front ends for PyTorch and DeepSpeed, and must be imported by
+their names.
 """
 
 import importlib

@@ -1,41 +1,69 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The start of a Python process under `zpp run`.
+"""The start of a Python process under `zpp run`, or with ZPP_DEEPSPEED.
 
 `begin` runs before the program does: from zpp.pth, which a wheel brings, or from
 `startup/sitecustomize.py`, which `zpp run` puts into PYTHONPATH. Without ZPP_RUN
-in the environment it does nothing. With it, zpp is installed as soon as the
-program has imported JAX.
+and ZPP_DEEPSPEED in the environment it does nothing. With them, zpp is installed as
+soon as the program has imported JAX, or DeepSpeed.
 """
 
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 #: The variable with the words of `zpp run`, such as "mesh=node:2 weights=i8".
 VARIABLE = "ZPP_RUN"
+#: The variable that says "1" where DeepSpeed is to run on zpp's exchanges.
+DEEPSPEED = "ZPP_DEEPSPEED"
 _has_begun = False
 
 
 def begin() -> None:
     """Does so once per process."""
     global _has_begun
-    if _has_begun or not os.environ.get(VARIABLE):
+    if _has_begun:
         return
     _has_begun = True
-    if "jax" in sys.modules:
-        install_from(os.environ[VARIABLE])
+    if words := os.environ.get(VARIABLE):
+        _install_with("jax", lambda: install_from(words))
+    if os.environ.get(DEEPSPEED, "0") != "0":
+        _install_with("deepspeed", _install_in_deepspeed)
+
+
+def _install_with(name: str, install: Callable[[], None]) -> None:
+    """Installs zpp once a module is there."""
+    if name in sys.modules:
+        install()
     else:
-        sys.meta_path.insert(0, _AfterJax())
+        sys.meta_path.insert(0, _After(name, install))
 
 
-class _AfterJax:
-    """A finder that installs zpp once the module `jax` is there."""
+def _install_in_deepspeed() -> None:
+    """As its user's `zpp.deepspeed.install()`.
+
+    Raises:
+      ValueError: if the variable is something else than 1.
+    """
+    if os.environ[DEEPSPEED] != "1":
+        raise ValueError(f"{DEEPSPEED}: expected 1 or 0, but got "
+                         f"{os.environ[DEEPSPEED]!r}")
+    import zpp.deepspeed
+    zpp.deepspeed.install()
+
+
+class _After:
+    """A finder that installs zpp once a module is there."""
+
+    def __init__(self, name: str, install: Callable[[], None]):
+        self._name = name
+        self._install = install
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "jax":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         spec = find_spec(name)
@@ -47,7 +75,7 @@ class _AfterJax:
             load(module)
             # Such an attribute of the loader hides the method of its class.
             del loader.exec_module
-            install_from(os.environ[VARIABLE])
+            self._install()
 
         loader.exec_module = load_and_install  # type: ignore[method-assign]
         return spec

@@ -23,7 +23,7 @@ from lab import launch
 #: Seconds that are enough for every function.
 LIMIT = 120
 #: Imported once: each process begins as a copy of one that has them.
-_PRELOADED = ("torch.distributed.checkpoint", "torch.distributed.tensor.parallel",
+PRELOADED: tuple[str, ...] = ("torch.distributed.checkpoint", "torch.distributed.tensor.parallel",
               "torch.utils.checkpoint", "zpp.torch")
 #: The outcome of a rank that does not end.
 NO_RESULT = "no result in time"
@@ -132,7 +132,7 @@ def _execute(code: str, pipe) -> None:
 
 def _context():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
+    context.set_forkserver_preload(list(PRELOADED))
     return context
 
 

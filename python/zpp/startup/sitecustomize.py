@@ -1,7 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Python imports this when it starts under `zpp run`, whose PYTHONPATH names its
-folder. The environment's own sitecustomize, which it hides, comes after it."""
+"""Python imports this when it starts under `zpp run`, or with another PYTHONPATH that
+names its folder. The environment's own sitecustomize, which it hides, comes after it."""
 
 import importlib.machinery
 import importlib.util
@@ -14,7 +14,7 @@ sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _folder]
 _package_root = os.path.dirname(os.path.dirname(_folder))
 if _package_root not in sys.path:
     sys.path.append(_package_root)
-if os.environ.get("ZPP_RUN"):
+if os.environ.get("ZPP_RUN") or os.environ.get("ZPP_DEEPSPEED"):
     importlib.import_module("zpp._start").begin()
 _hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
 if _hidden is not None and _hidden.loader is not None:

@@ -1,0 +1,323 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`install` and `report`: DeepSpeed's collectives as zpp's functions."""
+
+import contextlib
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from zpp._cache import cache_folder
+from zpp._links import MEASURED
+from zpp._options import parse_mesh
+from zpp._torch_options import TorchOptions as Options
+from zpp.deepspeed import _config, _seams
+from zpp.deepspeed._parameters import Group, Parameter
+from zpp.torch import _agreement, _mesh, _metrics, _pytorch
+from zpp.torch._agreement import Ballots
+from zpp.torch._ahead import Order
+from zpp.torch._bucket import tool_versions
+from zpp.torch._communication import Communication
+from zpp.torch._compress import report_of
+from zpp.torch._exact import check_patterns
+from zpp.torch._gathers import Gathers
+from zpp.torch._links import find_links
+from zpp.torch._plans import Plan, block_of, make_all, make_plan
+from zpp.torch._runtime import library_version
+from zpp.torch._shared import Steps, reason_of
+
+#: The parameters that a thread gathers, and those whose gradients it reduces.
+_now = threading.local()
+_SMALL = ("DeepSpeed gathers parameters of one dim, small ones, those on NVMe and those of "
+          "experts as they are")
+
+
+def install() -> None:
+    """Has DeepSpeed run the settings of ZeRO++ on zpp's exchanges, in all engines whose
+    config has some of them or "zpp". The configs of others are not touched. A second
+    call does nothing.
+
+        {"zero_optimization": {"stage": 3, "zero_quantized_weights": true,
+                               "zero_quantized_gradients": true,
+                               "zero_hpz_partition_size": 8},
+         "zpp": {"mesh": "node:4,gpu:8", "weights": "i4:delta"}}
+
+    With ZPP_DEEPSPEED=1 in the environment it is called as soon as a program has
+    imported DeepSpeed, where zpp is installed from a wheel.
+
+    Raises:
+      RuntimeError: if zpp does not know this version of DeepSpeed.
+    """
+    _seams.install(_config.read, _attach, _gather, _scatter)
+
+
+def initialize(*args: Any, **kwargs: Any) -> tuple:
+    """`deepspeed.initialize`, after `install`."""
+    install()
+    return deepspeed.initialize(*args, **kwargs)
+
+
+def report(engine: Any) -> dict:
+    """As `zpp.torch.report`, of an engine of DeepSpeed's.
+
+    Raises:
+      ValueError: if zpp does not send its weights and gradients.
+    """
+    return report_of(_compression_of(engine).communications())
+
+
+def metrics(engine: Any) -> dict[str, float]:
+    """As `zpp.torch.metrics`, of an engine of DeepSpeed's."""
+    compression = _compression_of(engine)
+    return _metrics.measure(
+        engine.module, lambda: report_of(compression.communications()),
+        (each for _, each in compression.communications()))
+
+
+def forget(engine: Any) -> None:
+    """As `zpp.torch.forget`, of an engine of DeepSpeed's: all ranks call it after
+    weights were written to otherwise than by steps, GatheredParameters and
+    load_checkpoint."""
+    _compression_of(engine).forget()
+
+
+def _compression_of(engine: Any) -> "_Compression":
+    found = _seams.attached(engine)
+    if found is None:
+        raise ValueError(
+            "expected an engine whose config has zero_quantized_weights, "
+            "zero_quantized_gradients, zero_hpz_partition_size or zpp, after "
+            "zpp.deepspeed.install(), but got another one")
+    return found
+
+
+def _attach(engine: Any, settings: _config.Settings) -> None:
+    _seams.attach(engine, _Compression(engine, settings))
+
+
+class _Left:
+    """The gathers that are left to DeepSpeed, as the report has them.
+
+    Args:
+      options: the engine's, with a mesh.
+    """
+
+    def __init__(self, options: Options):
+        self._options = options
+        self.mesh: Any = options.mesh
+        self._calls: Counter[Plan] = Counter()
+
+    def note(self, kind: str, reason: str, dtype: torch.dtype, elements: int,
+             group: dist.ProcessGroup) -> None:
+        """Notes a call.
+
+        Args:
+          elements: of one rank's slice.
+        """
+        self._calls[make_plan(kind, dtype, elements, False, self.mesh, group,
+                              self._options, reason, None)] += 1
+
+    def entries(self, name: str) -> list[dict]:
+        return [plan.entry(name, count) for plan, count in self._calls.items()]
+
+    def links(self) -> Any:
+        return self._options.links
+
+    def state_bytes(self) -> int:
+        return 0
+
+    def errors(self) -> dict[str, float]:
+        return {}
+
+
+class _Compression:
+    """The gathers and reductions of an engine."""
+
+    def __init__(self, engine: Any, settings: _config.Settings):
+        self._device = _seams.device()
+        # Otherwise the ranks that go on would wait for the others.
+        self._agree([dist.group.WORLD], {
+            "options": repr(settings.options), "guard": repr(settings.guard),
+            **tool_versions(), "runtime library": library_version(),
+            "PyTorch": torch.__version__, "DeepSpeed": deepspeed.__version__})
+        self._options = self._complete(settings.options)
+        self._mesh: Any = self._options.mesh
+        self._guard = settings.guard
+        self._ballots = Ballots(at_once=self._device.type != "cpu")
+        self._order: Order[Gathers] = Order()
+        self._left = _Left(self._options)
+        weights = dict(_seams.parameters_of(engine))
+        check_patterns(self._options, list(weights))
+        self._parameters = {
+            weight: Parameter(weight, name) for name, weight in weights.items()
+            if not _seams.is_expert(weight)}
+        steps = Steps(0)
+        #: By the parameters that are gathered alone.
+        self._gathers = {
+            weight: self._communicate(each.name, [each], steps)
+            for weight, each in self._parameters.items() if self._is_alone(each)}
+        #: By the parameters whose gradients are reduced together.
+        self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
+        for name, weight in weights.items():
+            self._check_group(name, weight)
+        self._agree({weight.ds_process_group for weight in weights.values()}, {
+            "parameters": [[name, list(weight.ds_shape), str(weight.dtype),
+                            weight in self._gathers]
+                           for name, weight in weights.items()]})
+        self._make_ready()
+        _seams.follow(
+            engine, list(weights.values()), self._gathers.__contains__,
+            functools.partial(_within, "gathering", self),
+            functools.partial(_within, "reducing", self), self._on_step,
+            self._on_write)
+        engine.module.register_forward_pre_hook(
+            lambda *_: _pytorch.begin_forward_pass())
+
+    def _agree(self, groups: Iterable[dist.ProcessGroup], facts: dict) -> None:
+        _agreement.check(groups, facts, "deepspeed.initialize")
+
+    def _complete(self, options: Options) -> Options:
+        """The options with a mesh and links."""
+        if options.mesh is None:
+            options = options.replace(mesh=_mesh.tiers_of_hosts())
+        tiers = parse_mesh(options.mesh)
+        _mesh.check_world(tiers)
+        _mesh.check_formats(options.gradients, tiers)
+        if options.secondary not in (None, "none"):
+            _mesh.devices_of(options.secondary, tiers)
+        if options.links == MEASURED or (options.links is None
+                                         and self._device.type == "cuda"):
+            options = options.replace(links=find_links(tiers, self._device))
+        return options.replace(links=_mesh.read_links(options.links, tiers))
+
+    def _check_group(self, name: str, weight: nn.Parameter) -> None:
+        """Checks that the ranks that share a parameter differ in whole tiers."""
+        try:
+            _mesh.find_tiers(parse_mesh(self._mesh),
+                             dist.get_process_group_ranks(weight.ds_process_group))
+        except ValueError as error:
+            raise ValueError(f"'{name}': {error}") from None
+
+    def _is_alone(self, parameter: Parameter) -> bool:
+        """Whether a parameter is gathered alone, so that what is held of it is the same
+        whatever DeepSpeed gathers together; others travel as they are."""
+        return (_seams.is_sliced(parameter.sharded_param)
+                and _pytorch.dims_of(parameter) > 1
+                and _pytorch.elements_of(parameter) >= block_of(self._options))
+
+    def _communicate(self, name: str, parameters: Sequence[Parameter], steps: Steps
+                     ) -> Communication:
+        return Communication(
+            name, None, Group(name, parameters, self._device), self._mesh,
+            [(0, self._options)], steps, self._order, self._ballots, self._guard,
+            {each: each.name for each in parameters})
+
+    def _make_ready(self) -> None:
+        """Compiles the gathers, and makes their runners."""
+        cache_folder()  # A warning belongs to the caller's line.
+        made = [(each, maker) for each in self._gathers.values()
+                for maker in each.gathers.makers()]
+        for (communication, _), plan in zip(made, make_all(maker for _, maker in made)):
+            if plan.compiled:
+                communication.make_runner(plan)
+
+    def communications(self) -> list[tuple[str, Any]]:
+        """Those of the report, with their names."""
+        return [("other parameters", self._left),
+                *((each.name, each) for each in self._gathers.values()),
+                *self._reductions.values()]
+
+    def forget(self) -> None:
+        self._on_write(self._gathers)
+
+    def _on_step(self) -> None:
+        for weight, each in self._gathers.items():
+            # What is frozen does not change.
+            if weight.requires_grad:
+                each.next_step()
+
+    def _on_write(self, weights: Iterable[nn.Parameter]) -> None:
+        for weight in weights:
+            if weight in self._gathers:
+                self._gathers[weight].gathers.forget()
+
+    def gather(self, original: Callable[..., Any], weights: Sequence[nn.Parameter],
+               source: torch.Tensor, result: torch.Tensor, group: dist.ProcessGroup
+               ) -> Any:
+        """In the place of DeepSpeed's gather of some parameters, the original."""
+        if weights[0] not in self._gathers:
+            self._left.note("all_gather", _SMALL, source.dtype, source.numel(), group)
+            return original(source, result, group)
+        source = self._parameters[weights[0]].cleared(source)
+        return self._gathers[weights[0]].gathers.gather(result, source, group, True)
+
+    def scatter(self, original: Callable[..., Any], weights: Sequence[nn.Parameter],
+                tensors: Sequence[torch.Tensor], group: dist.ProcessGroup
+                ) -> list[torch.Tensor]:
+        """In the place of DeepSpeed's scatter of gradients, the original."""
+        count, rank = group.size(), group.rank()
+        sizes = [-(-tensor.numel() // count) for tensor in tensors]
+        reason = ("" if all(weight in self._parameters for weight in weights) else
+                  "they are gradients of experts, whose exchanges are DeepSpeed's")
+        if self._options.gradients == "none" or reason:
+            self._left.note("reduce_scatter", reason or reason_of(
+                "reduce_scatter", self._options), tensors[0].dtype, sum(sizes), group)
+            return original(tensors, group)
+        # Zeros where DeepSpeed's has what is in memory: they change no scale.
+        rows = torch.cat([
+            nn.functional.pad(tensor.reshape(-1), (0, size * count - tensor.numel())
+                              ).view(count, size)
+            for tensor, size in zip(tensors, sizes)], dim=1).view(-1)
+        rows /= count
+        result = rows.new_empty(sum(sizes))
+        parameters = tuple(self._parameters[weight] for weight in weights)
+        with _pytorch.reducing(parameters):
+            self._reduction_of(parameters).reductions.scatter(
+                result, rows, group, dist.ReduceOp.SUM, False)
+        return [part[:max(0, min(size, tensor.numel() - rank * size))]
+                for part, size, tensor in zip(result.split(sizes), sizes, tensors)]
+
+    def _reduction_of(self, parameters: tuple[Parameter, ...]) -> Communication:
+        if parameters not in self._reductions:
+            names = [each.name for each in parameters]
+            name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+            self._reductions[parameters] = name, self._communicate(
+                name, parameters, Steps(0))
+        return self._reductions[parameters][1]
+
+
+@contextlib.contextmanager
+def _within(role: str, compression: _Compression, weights: Sequence[nn.Parameter]
+            ) -> Iterator[None]:
+    """Notes what DeepSpeed does with parameters: its collectives know tensors alone."""
+    setattr(_now, role, (compression, weights))
+    try:
+        yield
+    finally:
+        setattr(_now, role, None)
+
+
+def _gather(original: Callable[..., Any], source: torch.Tensor, result: torch.Tensor,
+            group: dist.ProcessGroup | None = None) -> Any:
+    now = getattr(_now, "gathering", None)
+    if now is None:
+        return original(source, result, group)
+    compression, weights = now
+    return compression.gather(original, weights, source, result,
+                              group or dist.group.WORLD)
+
+
+def _scatter(original: Callable[..., Any], tensors: Sequence[torch.Tensor],
+             group: dist.ProcessGroup | None = None) -> list[torch.Tensor]:
+    now = getattr(_now, "reducing", None)
+    if now is None:
+        return original(tensors, group)
+    compression, weights = now
+    return compression.scatter(original, weights, tensors, group or dist.group.WORLD)

@@ -1,0 +1,226 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions that the ranks run: small models of DeepSpeed's ZeRO-3, with and without
+zpp."""
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+WIDTH, CLASSES, BATCH = 64, 24, 16
+MESH = "node:2,gpu:2"
+#: All of ZeRO++ as DeepSpeed's users have it; zpp's part names the mesh of the test,
+#: and measures no links.
+ZEROPP = {"zero_quantized_weights": True, "zero_quantized_gradients": True,
+          "zero_hpz_partition_size": 2}
+ON = {"mesh": MESH, "links": "none"}
+
+
+@functools.cache
+def start():
+    """Imports DeepSpeed, as a rank."""
+    os.environ |= {"RANK": str(dist.get_rank()), "LOCAL_RANK": str(dist.get_rank()),
+                   "WORLD_SIZE": str(dist.get_world_size()),
+                   "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost",
+                   "MASTER_PORT": "29500"}
+    import deepspeed
+    import zpp.deepspeed
+    # Compiles for a minute; training does not need it.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+    zpp.deepspeed.install()
+    return deepspeed
+
+
+class Block(nn.Module):
+    def __init__(self, hidden, bias):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, hidden, bias=bias)
+        self.down = nn.Linear(hidden, WIDTH, bias=False)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+def make_model(hidden=3 * WIDTH + 5, bias=True) -> nn.Module:
+    """Two blocks, whose sizes 4 ranks do not divide by default, and a last layer."""
+    torch.manual_seed(0)
+    return nn.Sequential(Block(hidden, bias), Block(hidden, bias),
+                         nn.Linear(WIDTH, CLASSES))
+
+
+def make_config(zero: Mapping[str, Any] | None = None, zpp: Mapping | None = None,
+                **others: Any) -> dict[str, Any]:
+    """A config, by default that of ZeRO-3 alone; `zpp` is that of `ON` if `zero` is
+    given."""
+    config = {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0,
+                              **(zero or {})},
+        **({"zpp": {**ON, **(zpp or {})}} if zero or zpp else {})}
+    return config | others
+
+
+def make_engine(config: Mapping[str, Any], model: nn.Module | None = None):
+    deepspeed = start()
+    engine, *_ = deepspeed.initialize(
+        model=make_model() if model is None else model, config=dict(config))
+    return engine
+
+
+def make_batch(seed: int = 0, rank: int | None = None):
+    """Another one on each rank."""
+    generator = torch.Generator().manual_seed(
+        100 * seed + (dist.get_rank() if rank is None else rank))
+    return (torch.randn(BATCH, WIDTH, generator=generator),
+            torch.randint(CLASSES, (BATCH,), generator=generator))
+
+
+def loss_of(engine, batch):
+    inputs, labels = batch
+    dtype = next(engine.module.parameters()).dtype
+    return nn.functional.cross_entropy(engine(inputs.to(dtype)).float(), labels)
+
+
+def mean(loss: torch.Tensor) -> float:
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def digest(engine) -> str:
+    """A digest of all weights, as they are kept."""
+    deepspeed = start()
+    result = hashlib.sha256()
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+        for weight in engine.module.parameters():
+            result.update(weight.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return result.hexdigest()
+
+
+def train(config: Mapping[str, Any], steps: int = 6, micro_batches: int = 1,
+          **model_options: Any) -> dict:
+    """Mean losses, the digest of the weights and the report of a training."""
+    import zpp.deepspeed
+    engine = make_engine({**config, "gradient_accumulation_steps": micro_batches},
+                         make_model(**model_options))
+    losses = update(engine, steps, micro_batches)
+    report = {}
+    with contextlib.suppress(ValueError):
+        report = zpp.deepspeed.report(engine)
+    return {"losses": losses, "digest": digest(engine), "report": report,
+            "skipped": engine.skipped_steps}
+
+
+def update(engine, steps: int, micro_batches: int = 1) -> list[float]:
+    """Trains for some steps; returns the mean losses of their last micro-batches."""
+    losses = []
+    for step in range(steps):
+        for i in range(micro_batches):
+            loss = loss_of(engine, make_batch(step % 3 * micro_batches + i))
+            engine.backward(loss)
+            engine.step()
+        losses.append(mean(loss))
+    return losses
+
+
+def use_everything(config: Mapping[str, Any], folder: str) -> dict:
+    """Uses zero.Init, GatheredParameters and checkpoints with an engine."""
+    import zpp.deepspeed
+    deepspeed = start()
+    with deepspeed.zero.Init(config_dict_or_path=dict(config)):
+        model = make_model()
+    model[0].requires_grad_(False)
+    engine = make_engine(config, model)
+    update(engine, 2)
+    engine.eval()
+    with torch.no_grad():
+        loss_of(engine, make_batch())
+    engine.train()
+    found = {}
+    weight = engine.module[2].weight
+    mine = weight.ds_tensor.clone()
+    # A module that has gathered it may keep what is rounded.
+    with deepspeed.zero.GatheredParameters([weight]):
+        slices = weight.detach().view(-1).chunk(dist.get_world_size())
+        found["is_exact"] = torch.equal(slices[dist.get_rank()], mine)
+    # What is loaded is what was saved, whatever nodes hold of it.
+    engine.save_checkpoint(folder)
+    found["losses"] = update(engine, 3)
+    engine.load_checkpoint(folder)
+    found["resumed"] = update(engine, 3)
+    with deepspeed.zero.GatheredParameters([weight], modifier_rank=0):
+        if dist.get_rank() == 0:
+            weight.data.zero_()
+    with torch.no_grad():
+        found["spread"] = engine(make_batch()[0]).std(0).max().item()
+    return found | {
+        "metrics": sorted(zpp.deepspeed.metrics(engine)),
+        "entries": zpp.deepspeed.report(engine)["collectives"]}
+
+
+def save_checkpoint(config: Mapping[str, Any], folder: str) -> bool:
+    """Whether zero_to_fp32 finds the weights that were trained."""
+    deepspeed = start()
+    engine = make_engine(config)
+    update(engine, 2)
+    engine.save_checkpoint(folder)
+    dist.barrier()
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    saved = get_fp32_state_dict_from_zero_checkpoint(folder)
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+        return all(torch.equal(saved[name].to(weight.dtype), weight)
+                   for name, weight in engine.module.named_parameters())
+
+
+def try_each(configs: list[tuple[dict, Any]]) -> list[tuple]:
+    """Losses with each config, and without zpp; and whether less was sent."""
+    found = []
+    for config, setting in configs:
+        ours = train(config, 3)
+        total = ours["report"]["total"]
+        plain = {name: value for name, value in config.items() if name != "zpp"}
+        plain["zero_optimization"] = {
+            name: value for name, value in config["zero_optimization"].items()
+            if name not in ZEROPP}
+        found.append((setting, ours["losses"], train(plain, 3)["losses"],
+                      total["after"]["node"] < 0.6 * total["before"]["node"]))
+    return found
+
+
+def gradients(config: Mapping[str, Any], largest: float) -> dict[str, torch.Tensor]:
+    """Gradients of one step, of a model with parameters of three elements.
+
+    Args:
+      largest: that of the inputs.
+    """
+    start()
+    from deepspeed.utils import safe_get_full_grad
+    torch.manual_seed(0)
+    engine = make_engine(config, nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3), nn.Linear(3, 5 * WIDTH + 1)))
+    inputs, _ = make_batch()
+    inputs[0, 0] = largest
+    engine.backward(engine(inputs).square().mean())
+    return {name: safe_get_full_grad(weight).clone()
+            for name, weight in engine.module.named_parameters()}
+
+
+def error_of(config: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The error of an engine whose config is another one on the last rank."""
+    is_last = dist.get_rank() == dist.get_world_size() - 1
+    try:
+        make_engine(other if is_last else config)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return "none"
