@@ -155,6 +155,22 @@ def test_differences():
     assert compiled.sent == {"node": 544}
 
 
+@pytest.mark.parametrize("kind, sent", [
+    ("all_gather", 4 * 1300), ("reduce_scatter", 4 * 1300), ("all_reduce", 4 * 1300 // 2)])
+@pytest.mark.parametrize("links", [None, "node=50gbit,gpu=50gbit", "node=1gbyte,gpu=9gbyte"])
+def test_what_is_exact_travels_in_one_function(kind, sent, links):
+    """Also where links ask for stages."""
+    found = []
+    for exact in ((), ("f32", 1300)):
+        bucket = Bucket(kind, "f32", 2**22, (("node", 2), ("gpu", 2)), exact=exact)
+        found.append(compile_bucket(bucket, bucket.options(Options(
+            weights="i8", gradients="i8:i4", reduced="i8", links=links))))
+    alone, joined = found
+    assert not alone.reason and not joined.reason
+    assert len(joined.inputs) == len(joined.outputs) == 2
+    assert joined.sent["node"] - alone.sent["node"] == pytest.approx(sent, abs=128)
+
+
 @pytest.mark.parametrize("bucket, links, reason, sent", [
     (_bucket.Bucket("all_gather", "bf16", 4, (("gpu", 2),)), None,
      "a slice of 8 bytes would take 32 quantized", 8),
@@ -167,6 +183,11 @@ def test_differences():
      "its chunks are so small that they would not shrink", 8),
     (_bucket.Bucket("reduce_scatter", "bf16", 4, (("gpu", 2),), is_mean=True),
      None, "its chunks are so small that they would not shrink", 8),
+    (_bucket.Bucket("reduce_scatter", "f32", 2**20 - 64, (("gpu", 2),),
+                    exact=("f32", 64)), "gpu=900gbyte", "on these links it takes",
+     2**22),
+    (_bucket.Bucket("reduce_scatter", "f32", 4, (("gpu", 2),), exact=("f32", 2)), None,
+     "its chunks are so small that they would not shrink", 24),
     (_bucket.Bucket("reduce_scatter", "f32", 2**20, (("gpu", 2),),
                     is_mean=True), "gpu=900gbyte", "on these links it takes",
      2**22)])

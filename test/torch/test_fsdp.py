@@ -250,8 +250,10 @@ def test_replicas_stay_equal(pool, rows):
         assert entry["rewritten"] and entry["calls"] == 6
         assert entry["group"] == (
             "node:2" if rows == HYBRID else "node:2,gpu:2")
-        # In i4 there and in i8 back, instead of in f32, but for vectors.
-        assert entry["after"]["node"] < 0.3 * entry["before"]["node"]
+        # In i4 there and in i8 back, instead of in f32, but for vectors; the root's
+        # matrix has 768 elements beside one of 24.
+        assert entry["after"]["node"] < (0.22 if entry["module"] else
+                                         0.31) * entry["before"]["node"]
 
 
 @pytest.mark.parametrize("options", [
@@ -441,7 +443,8 @@ def test_metrics(pool):
             assert numbers["bytes/node"] >= bytes_ > 0
             assert numbers["bytes_as_written/node"] > numbers["bytes/node"]
             assert 0.001 < numbers["error/weights"] < 0.02
-            assert 0.01 < numbers["error/gradients"] < 0.25
+            # A block has elements of one parameter, of like sizes.
+            assert 0.025 < numbers["error/gradients"] < 0.25
             assert numbers["not_finite/gradients"] == 0
             assert numbers["state_bytes"] == 0
 

@@ -65,13 +65,19 @@ def test_gradients_of_one_dim_are_those_of_fsdp2(pool, gradients, more):
         for name, gradient in found["gradients"].items():
             wanted = other["gradients"][name]
             if is_one_dim(name):
-                assert torch.equal(gradient, wanted), name
+                # Summed in another order.
+                accuracy = 2**-6 if "reduce_dtype" in more else 1e-5
+                assert relative(gradient, wanted) < accuracy, name
             else:
                 assert 0 < relative(gradient, wanted) < 0.25, name
 
 
 def values_mesh():
     return replicated_mesh(((0, 1), (2, 3)))
+
+
+def whole_copies():
+    return replicated_mesh(((0,), (1,), (2,), (3,)))
 
 
 @pytest.mark.parametrize("width", [1024, 1000])
@@ -83,6 +89,30 @@ def test_what_is_exact_costs_few_bytes(pool, options, volume, width):
     for before, after in pool(values.bytes_of_block, options, width):
         assert before == pytest.approx(2, rel=0.001)
         assert after == pytest.approx(volume, rel=0.01)
+
+
+#: Bytes in float32 of a rank's part of the vectors of two blocks.
+VECTORS = 2 * (2 * values.WIDTH + 128 + values.WIDTH)
+
+
+@pytest.mark.parametrize("options, mesh, vectors", [
+    (ZEROPP, None, {"all_gather": 2 * VECTORS, "reduce_scatter": VECTORS}),
+    ({**ZEROPP, "gradients": "i4"}, None,
+     {"all_gather": 2 * VECTORS, "reduce_scatter": 2 * VECTORS}),
+    (HELD, None, {"all_gather": VECTORS, "reduce_scatter": VECTORS}),
+    ({**DELTA, "accumulate": "gpu"}, None,
+     {"all_gather": VECTORS, "reduce_scatter": VECTORS}),
+    (ZEROPP, values_mesh, {"all_reduce": 2 * VECTORS}),
+    (ZEROPP, whole_copies, {"all_reduce": 2 * VECTORS})],
+    ids=["i8", "one hop", "held", "sums", "HSDP", "copies"])
+def test_what_is_exact_is_in_the_same_messages(pool, options, mesh, vectors):
+    """A step has as many collectives as without, and the bytes of both, also of what is
+    held."""
+    with_vectors, without = (pool(values.calls_of_step, options, has_vectors, mesh)
+                             for has_vectors in (True, False))
+    for (calls, sent), (fewer, less) in zip(with_vectors, without):
+        assert calls == fewer and calls
+        assert sent - less == vectors
 
 
 @pytest.mark.parametrize("is_apart", [False, True], ids=["joined", "apart"])

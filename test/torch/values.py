@@ -4,6 +4,7 @@
 test_values.py."""
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -199,6 +200,39 @@ def names_of_exact(options) -> dict[str, torch.Tensor]:
             for name, each in model.named_parameters()}
 
 
+def calls_of_step(options, has_vectors: bool, mesh=None, steps=4) -> tuple[Counter, dict]:
+    """How often a step of a training calls PyTorch's collectives, and waits for a number
+    of a tensor; and the bytes between nodes by kind."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(
+        nn.LayerNorm(WIDTH, elementwise_affine=has_vectors),
+        nn.Linear(WIDTH, 128, bias=has_vectors), nn.GELU(),
+        nn.Linear(128, WIDTH, bias=has_vectors)) for _ in range(2))).to(device())
+    mesh = mesh() if mesh else all_ranks()
+    for module in (*model, model):
+        fully_shard(module, mesh=mesh)
+    compress(model, **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        model(make_batch()[0]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    # The guard has measured, and read what it has.
+    for _ in range(steps):
+        step()
+    before = zpp.torch.report(model)["collectives"]
+    with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    sent: Counter = Counter()
+    for sign, entries in ((-1, before), (1, zpp.torch.report(model)["collectives"])):
+        for entry in entries:
+            sent[entry["kind"]] += sign * entry["calls"] * entry["after"].get("node", 0)
+    return Counter(event.name for event in profile.events()
+                   if event.name.startswith("c10d::")
+                   or event.name == "aten::_local_scalar_dense"), sent
 
 
 def bytes_of_block(options, width: int) -> tuple[float, float]:

@@ -248,10 +248,11 @@ AllReducePlanner::decide(AllReduceOp allReduce,
     joined = planWithScatter(allReduce, *partner);
   // There is no all-reduce of StableHLO that averages.
   bool isRestorable = allReduce.getKind() == ReduceKind::Sum;
-  if (!joined && isRestorable && !splitExact &&
-      (reduced || hasFormat(formats)) && getFloor(allReduce) == Floor::None)
+  bool isExact =
+      (reduced || hasFormat(formats)) && getFloor(allReduce) == Floor::None;
+  if (!joined && isRestorable && !splitExact && isExact)
     return LeftAlone(getFloorReason(getOrigins(allReduce)));
-  if (!model)
+  if (!model || isExact)
     return joined ? AllReducePlan(std::move(*joined)) : std::move(alone);
   double plain = getPlainUsec(
       cast<CollectiveOpInterface>(allReduce.getOperation()),

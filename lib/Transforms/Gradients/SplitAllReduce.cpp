@@ -65,7 +65,8 @@ public:
       plans.emplace_back(allReduce,
                          planner.decide(allReduce, machine->findLinks(mesh)));
       const Decision<AllReducePlan> &plan = plans.back().second;
-      hasLarge |= plan && !getExchanges(*plan).isSmall;
+      hasLarge |= plan && (getExchanges(*plan).hops.isQuantized() ||
+                           getExchanges(*plan).reduced);
     }
     for (auto &[allReduce, plan] : plans) {
       if (!plan)

@@ -51,7 +51,7 @@ public:
       plans.push_back(
           {scatter, getPlan(scatter, *quants, machine->findLinks(mesh))});
       const Decision<Plan> &plan = plans.back().second;
-      hasLarge |= plan && !plan->isSmall;
+      hasLarge |= plan && plan->hops.isQuantized();
     }
     for (auto &[scatter, plan] : plans) {
       if (!plan)
@@ -116,10 +116,11 @@ private:
   /// `model`.
   Decision<Plan> getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
                          const std::optional<LinkModel> &model) const {
-    if (!splitExact && hasFormat(formats) && getFloor(scatter) == Floor::None)
+    bool isExact = getFloor(scatter) == Floor::None;
+    if (!splitExact && hasFormat(formats) && isExact)
       return LeftAlone(getFloorReason(getOrigins(scatter)));
     Plan plan = chooseHops(scatter, formats);
-    if (!model || plan.isSmall)
+    if (!model || plan.isSmall || isExact)
       return plan;
     double plain = getPlainUsec(scatter, *model);
     double usec = plan.hops.getKernelUsec();

@@ -18,7 +18,7 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
@@ -58,13 +58,17 @@ class Bucket:
     difference: str = ""
     #: The elements that share a scale in it.
     block: int = 0
-    #: The types and elements of what else is in the same message, of a gather.
+    #: The types and elements of what else is quantized in the same message, of a
+    #: gather.
     also: tuple[tuple[str, int], ...] = ()
+    #: The type and elements of what travels there as it is; none if all is quantized.
+    exact: tuple[str, int] | tuple[()] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """The types in a message, and the elements of each in one rank's slice."""
-        return (self.type, self.elements), *self.also
+        exact = (self.exact,) if self.exact else ()
+        return (self.type, self.elements), *self.also, *exact
 
     @property
     def bytes(self) -> int:
@@ -75,127 +79,103 @@ class Bucket:
         """The module. `sent` has the bytes that a rank sends over each tier if
         nothing is rewritten. Without it the compiler cannot report the rewrite.
         """
-        if self.kind == "all_gather":
-            return self._gather_text(sent)
-        names, sizes, mesh = self._axes()
-        whole = self.elements
-        if self.kind == "reduce_scatter":
-            whole *= math.prod(size for _, size in self.tiers)
-        source = f"tensor<{whole}x{self.type}>"
-        result = f"tensor<{self.elements}x{self.type}>"
-        origin = self._origin(0, "gradient", "backward", sent)
-        loc = f'loc("gradients of {self.elements} {self.type}")'
-        if self.along:
-            return self._hop_text(mesh, names, origin, loc)
-        given = "!part" if self.kind == "reduce_scatter" else "!whole"
-        types = "!whole to !part" if given == "!part" else given
-        operation = f"{self.kind} {'mean' if self.is_mean else 'sum'}"
+        arguments: list[str] = []
+        results, body = [], ""
+        for number in range(len(self.parts)):
+            added, result, lines = self._part_text(number, sent)
+            arguments += added
+            results.append(result)
+            body += lines
+        values = ", ".join(f"%result{number}" for number in range(len(results)))
+        mesh = ", ".join(f'"{name}" = {size}' for name, size in self.tiers)
         return f"""\
 #mesh = #zero.mesh<{mesh}>
-!part = !zero.shard<{whole}x{self.type}, dim 0 = ({names}) on #mesh>
-!whole = !zero.shard<{whole}x{self.type}, dim 0 = ({sizes}) on #mesh>
-func.func @main(%source: {source}) -> {result} {{
-  %0 = zero.from_local %source : {source} to !whole {loc}
-  %1 = zero.{operation} %0 along [{names}] {{{origin}}} : {types} {loc}
-  %2 = zero.to_local %1 : {given} to {result} {loc}
-  return %2 : {result} {loc}
-}} {loc}
+func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
+{body}  return {values} : {", ".join(results)}
+}}
 """
 
-    def _axes(self) -> tuple[str, str, str]:
-        """The names of the tiers, their sizes and the mesh, as the text has them."""
-        return (", ".join(f'"{name}"' for name, _ in self.tiers),
-                ", ".join(str(size) for _, size in self.tiers),
-                ", ".join(f'"{name}" = {size}' for name, size in self.tiers))
+    def _part_text(self, number: int, sent: Mapping[str, int] | None
+                   ) -> tuple[list[str], str, str]:
+        """The arguments, the type of the result and the ops of a part. Of differences,
+        what this rank's slice was is a part of what is held; the result may take the
+        place of the latter."""
+        dtype, elements = self.parts[number]
+        role = "weights" if self.kind == "all_gather" else "gradients"
+        # The text of errors and traces, regardless of where it was compiled.
+        loc = f'loc("{role} of {elements} {dtype}")'
+        (given, source), (got, result) = self._ends(dtype, elements)
+        op = self.kind
+        if op != "all_gather":
+            op += " mean" if self.is_mean else " sum"
+        along = ", ".join(f'"{name}"' for name in
+                          self.along or [name for name, _ in self.tiers])
+        is_exact = number > len(self.also)
+        origin = self._origin(number, sent, is_exact)
+        arguments = [f"%source{number}: {source}"]
+        lines = [f"%given{number} = zero.from_local %source{number} : {source} to {given}"]
+        of_all = f"%given{number}", given, got
+        if self.difference and not is_exact:
+            quant = f", #zero.quant<{self.difference}, block = {self.block}>>"
+            of_all = f"%sent{number}", given[:-1] + quant, got[:-1] + quant
+            arguments += [f"%own{number}: {source}", f"%held{number}: {result}"]
+            lines += [
+                f"%before{number} = zero.from_local %own{number} : {source} to {given}",
+                f"%sent{number} = zero.encode %given{number} minus %before{number} : "
+                f"{given} to {of_all[1]}"]
+        value, before, after = of_all
+        types = before if self.kind == "all_reduce" else f"{before} to {after}"
+        lines.append(f"%got{number} = zero.{op} {value} along [{along}] {{{origin}}} : "
+                     f"{types}")
+        value = f"%got{number}"
+        if self.difference and not is_exact:
+            value = f"%now{number}"
+            lines += [
+                f"%old{number} = zero.from_local %held{number} : {result} to {got}",
+                f"{value} = zero.decode %got{number} plus %old{number} : {after} to "
+                f"{got}"]
+        lines.append(f"%result{number} = zero.to_local {value} : {got} to {result}")
+        return arguments, result, "".join(f"  {line} {loc}\n" for line in lines)
 
-    def _origin(self, number: int, role: str, phase: str,
-                sent: Mapping[str, int] | None) -> str:
+    def _ends(self, dtype: str, elements: int) -> list[tuple[str, str]]:
+        """The types of what the collective takes and returns, as it is partitioned and
+        on a device."""
+        def end(whole_tiers: Sequence[str], count: int) -> tuple[str, str]:
+            factors = ", ".join(str(size) if name in whole_tiers else f'"{name}"'
+                                for name, size in self.tiers)
+            return (f"!zero.shard<{whole}x{dtype}, dim 0 = ({factors}) on #mesh>",
+                    f"tensor<{count}x{dtype}>")
+
+        sizes = dict(self.tiers)
+        whole = elements
+        if self.kind != "all_reduce":
+            whole *= math.prod(sizes.values())
+        part, all_ = end((), elements), end(tuple(sizes), whole)
+        if self.kind == "all_gather":
+            return [part, all_]
+        if self.kind == "all_reduce":
+            return [all_, all_]
+        if not self.along:
+            return [all_, part]
+        # The inner hop comes first.
+        is_outer = self.along[0] == self.tiers[0][0]
+        outer = self.along if is_outer else [name for name in sizes
+                                             if name not in self.along]
+        middle = end(outer, elements * math.prod(sizes[name] for name in outer))
+        return [middle, part] if is_outer else [all_, middle]
+
+    def _origin(self, number: int, sent: Mapping[str, int] | None, is_exact: bool) -> str:
+        role, phase = (("weight", "forward") if self.kind == "all_gather" else
+                       ("gradient", "backward"))
+        dtype, elements = self.parts[number]
+        own = elements * _ITEM_BYTES[dtype]
+        before = ", ".join(str(bytes_ * own // self.bytes)
+                           for bytes_ in (sent or {}).values())
         group = ",".join(name for name, _ in self.tiers)
-        before = ", ".join(str(bytes_) for bytes_ in (sent or {}).values())
+        floor = ', floor = "none"' if is_exact else ""
         return (f'zpp.origin = {{id = {number} : i64, kind = "{self.kind}", '
                 f'role = "{role}", phase = "{phase}", group = "{group}", '
-                f'trips = 1 : i64, before = [{before}]}}')
-
-    def _gather_text(self, sent: Mapping[str, int] | None) -> str:
-        """The module of a gather of each part. Of differences, what this rank's
-        slice was is a part of what is held; the result may take the place of the
-        latter."""
-        names, sizes, mesh = self._axes()
-        aliases, arguments, results, body = "", [], [], ""
-        for i, (dtype, elements) in enumerate(self.parts):
-            whole = elements * math.prod(size for _, size in self.tiers)
-            part, full = f"tensor<{elements}x{dtype}>", f"tensor<{whole}x{dtype}>"
-            # The text of errors and traces, regardless of where it was compiled.
-            loc = f'loc("weights of {elements} {dtype}")'
-            own = elements * _ITEM_BYTES[dtype]
-            origin = self._origin(i, "weight", "forward", sent and {
-                tier: bytes_ * own // self.bytes for tier, bytes_ in sent.items()})
-            shard = f"!zero.shard<{whole}x{dtype}, dim 0 ="
-            aliases += (f"!part{i} = {shard} ({names}) on #mesh>\n"
-                        f"!whole{i} = {shard} ({sizes}) on #mesh>\n")
-            arguments.append(f"%source{i}: {part}")
-            results.append(full)
-            body += (f"  %part{i} = zero.from_local %source{i} : {part} to "
-                     f"!part{i} {loc}\n")
-            sends, arrives, value = f"!part{i}", f"!whole{i}", f"%part{i}"
-            if self.difference:
-                sends, arrives, value = f"!sent{i}", f"!arrived{i}", f"%sent{i}"
-                quant = f"#zero.quant<{self.difference}, block = {self.block}>"
-                aliases += (f"{sends} = {shard} ({names}) on #mesh, {quant}>\n"
-                            f"{arrives} = {shard} ({sizes}) on #mesh, {quant}>\n")
-                arguments += [f"%own{i}: {part}", f"%held{i}: {full}"]
-                body += (
-                    f"  %before{i} = zero.from_local %own{i} : {part} to !part{i} "
-                    f"{loc}\n"
-                    f"  {value} = zero.encode %part{i} minus %before{i} : !part{i} "
-                    f"to {sends} {loc}\n")
-            body += (f"  %all{i} = zero.all_gather {value} along [{names}] "
-                     f"{{{origin}}} : {sends} to {arrives} {loc}\n")
-            value = f"%all{i}"
-            if self.difference:
-                value = f"%now{i}"
-                body += (
-                    f"  %old{i} = zero.from_local %held{i} : {full} to !whole{i} "
-                    f"{loc}\n"
-                    f"  {value} = zero.decode %all{i} plus %old{i} : {arrives} to "
-                    f"!whole{i} {loc}\n")
-            body += (f"  %result{i} = zero.to_local {value} : !whole{i} to {full} "
-                     f"{loc}\n")
-        values = ", ".join(f"%result{i}" for i in range(len(results)))
-        return f"""\
-#mesh = #zero.mesh<{mesh}>
-{aliases}func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
-{body}  return {values} : {", ".join(results)} {loc}
-}} {loc}
-"""
-
-    def _hop_text(self, mesh: str, names: str, origin: str, loc: str) -> str:
-        """The module of the inner or the outer hop of a scatter."""
-        whole = self.elements * math.prod(size for _, size in self.tiers)
-        is_outer = self.along[0] == self.tiers[0][0]
-        inner = [name for name, _ in self.tiers
-                 if (name in self.along) != is_outer]
-        between = ", ".join(f'"{name}"' if name in inner else str(size)
-                            for name, size in self.tiers)
-        sizes = ", ".join(str(size) for _, size in self.tiers)
-        middle = self.elements * math.prod(
-            size for name, size in self.tiers if name not in inner)
-        before, after = (middle, self.elements) if is_outer else (whole, middle)
-        factors = (between, names) if is_outer else (sizes, between)
-        along = ", ".join(f'"{name}"' for name in self.along)
-        source, result = (f"tensor<{count}x{self.type}>"
-                          for count in (before, after))
-        held, given = (f"!zero.shard<{whole}x{self.type}, dim 0 = ({parts}) on "
-                       f"#mesh>" for parts in factors)
-        return f"""\
-#mesh = #zero.mesh<{mesh}>
-func.func @main(%source: {source}) -> {result} {{
-  %0 = zero.from_local %source : {source} to {held} {loc}
-  %1 = zero.reduce_scatter sum %0 along [{along}] {{{origin}}} : {held} to {given} {loc}
-  %2 = zero.to_local %1 : {given} to {result} {loc}
-  return %2 : {result} {loc}
-}} {loc}
-"""
+                f'trips = 1 : i64, before = [{before}]{floor}}}')
 
     def options(self, options: TorchOptions) -> Options:
         """The options with which the bucket is compiled."""
@@ -209,8 +189,10 @@ func.func @main(%source: {source}) -> {result} {{
             gradients="none" if is_gather else options.gradients,
             reduced=options.reduced if self.kind == "all_reduce" else "none",
             secondary="none", regather=False, links=",".join(links) or None,
+            # There is no loop here; it has exact gradients take the same hops.
+            accumulate=names[-1] if self.exact and not is_gather else None,
             tuning=Tuning(**dataclasses.asdict(options.tuning),
-                          coalesce_bytes=_ONE_MESSAGE if self.also else 0))
+                          coalesce_bytes=_ONE_MESSAGE if len(self.parts) > 1 else 0))
 
 
 #: More bytes than a buffer has.
@@ -333,12 +315,13 @@ def _rewrite(bucket: Bucket, options: Options
              ) -> tuple[dict[str, Any], Mapping[str, bytes]]:
     """The reason why a bucket is left to PyTorch, or the order of the buffers of its
     function; and the files of its bundle."""
-    def rewrite(bucket, target):
+    def rewrite(bucket, target, options=options):
         result = rewrite_text(
             bucket.text(sent_as_it_is(bucket)), options, target,
             phases=_LATER_PHASES if bucket.difference else ("zeropp",))
-        # What does not shrink travels with what does.
-        reasons = [entry["reason"] for entry in result.report["collectives"]]
+        # What does not shrink, or is exact, travels with what does.
+        reasons = [entry["reason"] for entry in result.report["collectives"]
+                   if entry["floor"] != "none"]
         return "" if "" in reasons else reasons[0], result
 
     if bucket.is_mean or bucket.difference:
@@ -349,6 +332,9 @@ def _rewrite(bucket: Bucket, options: Options
         if reason:
             return {"reason": reason}, {}
     reason, result = rewrite(bucket, "cuda")
+    if not reason and bucket.exact and len(result.bundle.manifest["functions"]) > 1:
+        # Nothing can travel with stages, which links ask for.
+        reason, result = rewrite(bucket, "cuda", options.replace(links=None))
     if not reason and len(result.bundle.manifest["functions"]) > 1:
         reason = "its types would not travel in one message"
     if reason:

@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from zpp.torch._calls import Work
 from zpp.torch._guard import Exchange, Gauge
-from zpp.torch._layout import Layout
 from zpp.torch._plans import Plan
 from zpp.torch._runtime import Runner, get_runner, run_as_op
 
@@ -45,7 +44,9 @@ class Function:
                  exchange: Exchange, async_op: bool = False,
                  factor: float | None = None) -> dist.Work | None:
         """Args:
-          exchange: moves what is not quantized.
+          sources: what this rank sends, and for differences what the others hold of it,
+            and all that is held, which is also the result.
+          exchange: does the same without rounding.
           factor: the number by which the result is multiplied.
         """
         def run():
@@ -65,44 +66,30 @@ class Function:
         assert layout
         slices = result.nbytes // layout.bytes
         end = self._gauge.begin(self._plan.kind, layout, sources[0], slices, exchange)
-        exact = layout.pack_exact(sources[0]) if layout.exact_bytes else None
-        if layout.is_in_place:
-            # FSDP2 gathers and reduces in place, but a function's buffers must not
-            # overlap, but for what is held.
-            first, *held = sources
-            if self._plan.kind == "all_gather" or _share_memory(first, result):
-                first = first.clone()
-            sources = [first, *held]
-            if exact is not None:
-                for source in sources:
-                    layout.clear_exact(source)
-            self._call(sources, [result])
+        first, *held = sources
+        # FSDP2 gathers and reduces in place, but a function's buffers must not overlap,
+        # but for what is held.
+        if layout.is_in_place and (self._plan.kind == "all_gather"
+                                   or _share_memory(first, result)):
+            first = first.clone()
+        exact = layout.pack_exact(first)
+        packed = [layout.pack(source) for source in (first, *held)]
+        if held:
+            parts = packed[-1]
+        elif layout.is_in_place:
+            parts = [result]
         else:
-            self._run_parts(sources, result, layout)
-        if exact is not None:
-            arrived = exact.new_empty(layout.exact_bytes // exact.itemsize * slices)
-            exchange(arrived, exact)
-            layout.unpack_exact(arrived, result)
+            parts = [result.new_empty(count * slices, dtype=dtype)
+                     for dtype, count in layout.parts]
+        arrived = [each.new_empty(layout.exact_part[1] * slices) for each in exact]
+        # A dry run makes no runner.
+        run_as_op(lambda: self.runner, self._compiled,
+                  [part for of_type in zip(*packed) for part in of_type] + exact,
+                  parts + arrived, self._label)
+        layout.unpack(parts, result)
+        layout.unpack_exact(arrived, result)
         if end is not None:
             end(result, self._plan.group.rank())
-
-    def _run_parts(self, sources: list[torch.Tensor], result: torch.Tensor,
-                   layout: Layout) -> None:
-        """Runs a function that has arguments and a result for each type."""
-        packed = [layout.pack(source) for source in sources]
-        # A difference is added to what is held.
-        parts = (packed[-1] if sources[-1] is result else
-                 [result.new_empty(count * (result.nbytes // layout.bytes),
-                                   dtype=dtype)
-                  for dtype, count in layout.parts])
-        self._call([part for of_type in zip(*packed) for part in of_type], parts)
-        layout.unpack(parts, result)
-
-    def _call(self, sources: list[torch.Tensor], results: list[torch.Tensor]
-              ) -> None:
-        # A dry run makes no runner.
-        run_as_op(lambda: self.runner, self._compiled, sources, results,
-                  self._label)
 
 
 def run_apart(run: Callable[[], None], stream: torch.cuda.Stream | None,

@@ -23,6 +23,11 @@ from zpp.torch._secondary import Hops, SecondaryPartition, Vote, make_hops
 from zpp.torch._shared import Shared, once, reason_of
 
 
+#: The steps in which it is checked that backward passes have the weights of forward
+#: passes: the first ones, and some later.
+_FIRST, _EVERY = 10, 50
+
+
 @dataclasses.dataclass(frozen=True)
 class _Way:
     """How a gather is executed: by hops, or by a plan."""
@@ -63,6 +68,9 @@ class Gathers:
         self._source: torch.Tensor | None = None
         #: The pass in which it has voted ahead of its gather.
         self._voted: tuple[int, int] | None = None
+        #: The pass in which what is held was filled, and the first step.
+        self._filled: tuple[int, int] | None = None
+        self._first_step = shared.steps
         #: Whether weights were written to after the vote in the middle of a pass.
         self._is_late = False
         #: The latest gather by hops.
@@ -205,7 +213,8 @@ class Gathers:
         if is_held and self._ballots.at_once:
             # The vote may be one of the begin of the pass.
             self._is_late |= secondary.vote() != Vote.SAME
-            secondary.note_use(source)
+            if secondary.has_checksum:
+                secondary.note_use(source)
         return is_held, takes_differences and outcome != Vote.WHOLE
 
     def _ask(self, source: torch.Tensor, hops: Hops) -> int:
@@ -217,7 +226,12 @@ class Gathers:
 
     def vote(self) -> int:
         self._is_late |= self._secondary.was_wrong()
-        return Vote.LATE if self._is_late else self._secondary.vote()
+        if self._is_late:
+            return Vote.LATE
+        vote = self._secondary.vote()
+        is_known = (self._secondary.has_checksum or _pytorch.is_backward()
+                    or self._filled == _pytorch.current_pass())
+        return vote if is_known else max(vote, Vote.WRITTEN)
 
     def vote_on_device(self) -> torch.Tensor | None:
         if self._ballots.at_once and _pytorch.is_backward():
@@ -256,8 +270,21 @@ class Gathers:
                 self._shared.function(outer)([source], held, exchange)
             else:
                 _pytorch.all_gather(held, source, hops.outer)
-        secondary.keep(key, self._shared.steps, source, hops.outer)
+        secondary.keep(key, self._shared.steps, source, hops.outer,
+                       self._checks(options))
+        self._filled = _pytorch.current_pass()
         return outer
+
+    def _checks(self, options: Options) -> bool:
+        """Whether uses of what is held now are checked. A step of one micro-batch uses it
+        in its backward pass only, between which and the forward pass nobody writes to
+        weights: that is checked in some steps."""
+        step = self._shared.steps
+        return (step - self._first_step < _FIRST or step % _EVERY == 0
+                or not torch.is_grad_enabled()
+                or not _pytorch.is_trained(self._parameters)
+                or not _pytorch.reduces(self._parameters)
+                or options.accumulate not in (None, "none"))
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
         """Runs the outer hop of the gather that comes next, if it is needed, beside

@@ -120,10 +120,12 @@ class Gauge:
         else:
             parameters = _pytorch.reduced_parameters()
             sample = layout.sample(_SAMPLE, self._turn)
-            expected = []
-            for sent in layout.read(source, sample):
-                expected.append(sent.new_empty(rows, sent.size(1)))
-                exchange(expected[-1].view(-1), sent.view(-1))
+            # One message for all, of one type as gradients are.
+            sent = torch.cat(layout.read(source, sample), dim=1)
+            added = sent.new_empty(rows, sent.size(1))
+            exchange(added.view(-1), sent.view(-1))
+            expected = added.split([each.size // each.dtype.itemsize
+                                    for each in sample], dim=1)
 
         def end(result: torch.Tensor, place: int) -> None:
             if role == "weights":

@@ -7,7 +7,7 @@ buffer, in which the slice of each rank has its part of each parameter. A block 
 scale, so it must not have elements of two parameters: a gain of 1e-5 beside one of 1
 would arrive as zero. To quantize them, the compiler needs the elements of each type
 side by side, where each parameter begins a block. Parameters that are to stay exact,
-such as those of one dim, travel as they are, in a message of their own.
+such as those of one dim, travel as they are, in the same message.
 """
 
 import dataclasses
@@ -89,6 +89,15 @@ class Layout:
                       // dtype.itemsize) for dtype, runs in self._quantized.items())
 
     @functools.cached_property
+    def exact_part(self) -> tuple[torch.dtype, int] | None:
+        """The type, and the elements, in which what is exact travels; None if all is
+        quantized. Bits of several types travel as if they were of one, padded."""
+        if not self.exact_bytes:
+            return None
+        dtype = self.types[0] if len(self.types) == 1 else torch.bfloat16
+        return dtype, -(-self.exact_bytes // dtype.itemsize)
+
+    @functools.cached_property
     def is_in_place(self) -> bool:
         """Whether a slice can be quantized as it is: each parameter begins a block
         there, and what is exact is little, and taken out."""
@@ -137,8 +146,13 @@ class Layout:
                 1: torch.uint8}[size]
 
     def pack(self, slices: torch.Tensor) -> list[torch.Tensor]:
-        """Copies of what is quantized of each type, of one slice or of several in a
-        row."""
+        """Returns what is quantized of each type, of one slice or of several in a row:
+        copies, or the slices, without what is exact."""
+        if self.is_in_place:
+            # Zeros change no scale.
+            if self.exact_bytes:
+                torch._foreach_zero_(self._columns(slices, self._exact))
+            return [slices]
         return [torch.cat([
             piece for run, column in zip(runs, self._columns(slices, runs))
             for piece in (column, self._zeros(column, run)) if piece is not None],
@@ -146,32 +160,36 @@ class Layout:
 
     def unpack(self, parts: list[torch.Tensor], slices: torch.Tensor) -> None:
         """Writes what `pack` has returned to where it was."""
-        unit = self._unit
-        rows = slices.nbytes // self.bytes
-        for runs, part in zip(self._quantized.values(), parts):
-            sources = part.view(unit).view(rows, -1)
-            begin = 0
-            for run, column in zip(runs, self._columns(slices, runs)):
-                column.copy_(sources.narrow(1, begin, column.size(1)))
-                begin += (run.size + run.padding) // unit.itemsize
+        if not self.is_in_place:
+            for runs, part in zip(self._quantized.values(), parts):
+                self._write(part, runs, slices)
 
-    def pack_exact(self, slices: torch.Tensor) -> torch.Tensor:
-        """A copy of what travels as it is, with the type of `slices`."""
-        return torch.cat(self._columns(slices, self._exact), dim=1).view(-1).view(
-            slices.dtype)
-
-    def unpack_exact(self, exact: torch.Tensor, slices: torch.Tensor) -> None:
-        """Writes what `pack_exact` has returned to where it was."""
+    def pack_exact(self, slices: torch.Tensor) -> list[torch.Tensor]:
+        """A copy of what travels as it is, as `exact_part` says; none of nothing."""
+        if self.exact_part is None:
+            return []
+        dtype, elements = self.exact_part
         columns = self._columns(slices, self._exact)
-        sources = exact.view(self._unit).view(columns[0].size(0), -1).split(
-            [column.size(1) for column in columns], dim=1)
-        for column, source in zip(columns, sources):
-            column.copy_(source)
+        if padding := elements * dtype.itemsize - self.exact_bytes:
+            columns.append(columns[0].new_zeros(columns[0].size(0), padding))
+        return [torch.cat(columns, dim=1).view(-1).view(dtype)]
 
-    def clear_exact(self, slices: torch.Tensor) -> None:
-        """Makes zeros of it, which change no scale."""
-        for column in self._columns(slices, self._exact):
-            column.zero_()
+    def unpack_exact(self, parts: list[torch.Tensor], slices: torch.Tensor) -> None:
+        """Writes what `pack_exact` has returned to where it was."""
+        for part in parts:
+            self._write(part, self._exact, slices)
+
+    def _write(self, part: torch.Tensor, runs: Sequence[_Run], slices: torch.Tensor
+               ) -> None:
+        columns = self._columns(slices, runs)
+        sources = part.view(self._unit).view(columns[0].size(0), -1)
+        begin, places = 0, []
+        for run in runs:
+            places.append(begin)
+            begin += (run.size + run.padding) // self._unit.itemsize
+        torch._foreach_copy_(columns, [
+            sources.narrow(1, place, column.size(1))
+            for place, column in zip(places, columns)])
 
     def sample(self, most: int = 1 << 62, turn: int = 0) -> list[Blocks]:
         """All of each parameter that is quantized, or the blocks whose turn it is, with

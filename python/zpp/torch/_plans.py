@@ -94,8 +94,10 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
     if not reason:
         assert layout
         (first, count), *also = ((TYPES[each], count) for each, count in layout.parts)
+        exact = layout.exact_part
         bucket = Bucket(kind, first, count, tuple(tiers.items()), is_mean, along,
-                        also=tuple(also))
+                        also=tuple(also),
+                        exact=(TYPES[exact[0]], exact[1]) if exact else ())
         if is_difference:
             bucket = dataclasses.replace(
                 bucket, difference=format_of(options.weights), block=layout.block)
@@ -104,11 +106,10 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
         compiled = compile_bucket(
             bucket, bucket.options(options.replace(gradients=formats)))
         reason = compiled.reason
-        exact = _volume(kind, dtype, layout.exact_bytes // dtype.itemsize, tiers, along)
-        sent = {tier: compiled.sent.get(tier, 0) + exact[tier] for tier in tiers}
+        sent = {tier: compiled.sent.get(tier, 0) for tier in tiers}
         slowest = next(iter(tiers))
-        if not reason and (compiled.sent[slowest] < sent_as_it_is(bucket)[slowest]
-                           and sent[slowest] >= before[slowest]):
+        if not reason and (before[slowest] <= sent[slowest]
+                           < sent_as_it_is(bucket)[slowest]):
             reason = _PADDED
     if reason:
         return Plan(kind, name, elements, group, tiers, before, before, None,

@@ -119,7 +119,7 @@ class SecondaryPartition:
 
     @property
     def has_checksum(self) -> bool:
-        """Whether it was gathered of a slice of this rank."""
+        """Whether `differs` can be asked."""
         return self._checksum is not None
 
     def is_for(self, key: tuple, step: int) -> bool:
@@ -203,15 +203,16 @@ class SecondaryPartition:
         return held
 
     def keep(self, key: tuple, step: int, source: torch.Tensor,
-             group: dist.ProcessGroup) -> None:
-        """Says of what the buffer was gathered, over which group."""
+             group: dist.ProcessGroup, checks: bool) -> None:
+        """Says of what the buffer was gathered, over which group, and whether later uses
+        are to check that PyTorch has seen all changes of the slice."""
         self._key = key
         self._step = step
         self._base = group
         self._is_dropped = False
         self._versions = _pytorch.state_of(self._parameters)
         self._storages = _pytorch.storages_of(self._parameters)
-        self._checksum = _checksum(source)
+        self._checksum = _checksum(source) if checks else None
 
     def own(self, group: dist.ProcessGroup) -> torch.Tensor | None:
         """Returns a copy of what all ranks hold of this rank's slice."""

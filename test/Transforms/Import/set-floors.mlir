@@ -17,6 +17,11 @@
 // RUN: zpp-opt %s --zero-set-floors=floors=3=none,4=none --remarks-filter=none \
 // RUN:   --zero-split-all-reduce=split-exact=true \
 // RUN:   --zero-split-hierarchy=split-exact=true | FileCheck %s --check-prefix=EXACT
+// Also where on these links one collective is faster, since it may travel with others.
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=400gbyte,gpu=400gbyte" \
+// RUN:   --zero-set-floors=floors=3=none,4=none --remarks-filter=none \
+// RUN:   --zero-split-all-reduce=split-exact=true \
+// RUN:   --zero-split-hierarchy=split-exact=true | FileCheck %s --check-prefix=EXACT
 
 // With micro-batches, an unquantized gradient still crosses the nodes once per
 // update: with half of the bytes of the two that there are.
