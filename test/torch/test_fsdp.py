@@ -596,9 +596,7 @@ def test_collectives_of_the_user_are_not_replaced(pool):
         assert error == (
             "'0': expected PyTorch's own collectives, which zpp replaces, but "
             "got AllGather and DefaultReduceScatter; leave out "
-            "set_custom_all_gather, set_custom_reduce_scatter, "
-            "set_symm_mem_for_comm and "
-            "set_allocate_memory_from_process_group_for_comm for this module, "
+            "set_custom_all_gather and set_custom_reduce_scatter for this module, "
             "compress the others alone, or shard this one within nodes and replicate "
             "it between them (HSDP), where its collectives stay as they are, and zpp "
             "reduces between the nodes")
@@ -613,6 +611,20 @@ def test_collectives_of_the_user_within_nodes_stay(pool):
             "all_reduce"}
         assert all(entry["rewritten"] for entry in result["report"]["collectives"])
         assert result["losses"] == pytest.approx(other["losses"], rel=0.01)
+
+
+@pytest.mark.parametrize("options", [ZEROPP, HELD], ids=["reshard", "held"])
+def test_memory_that_gpus_share(pool, options):
+    """It is used for all buffers, and for the gathers within nodes that zpp leaves to
+    PyTorch (hpZ of FSDP2 itself)."""
+    reshard = 2 if options == ZEROPP else True
+    plain = pool(training.train, options, reshard=reshard)
+    for result, other in zip(pool(training.train_in_other_memory, options, reshard),
+                             plain):
+        assert result["losses"] == other["losses"]
+        # Of three modules, in each of six steps; the root's weights stay.
+        assert result["gathers"] == (6 * 2 * [2] if options == ZEROPP else [])
+        assert result["buffers"] >= 6 * 5
 
 
 def test_separate_groups_of_scatters(pool):

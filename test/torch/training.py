@@ -18,6 +18,7 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import (get_state_dict,
                                                      set_state_dict)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.fsdp import (CPUOffloadPolicy, MixedPrecisionPolicy,
                                     OffloadPolicy, fully_shard)
 from torch.distributed.tensor import Shard
@@ -609,6 +610,27 @@ def train_with_own_gathers(options) -> dict:
     compress(model, **options)
     losses = mean_losses(model, 3)
     return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}
+
+
+def train_in_other_memory(options, reshard) -> dict:
+    """Losses of a training whose gathers are in memory that GPUs share, the sizes of the
+    groups in which such a gather is called, and how many buffers it makes."""
+    class SymmMemAllGather(_fsdp_collectives.DefaultAllGather):
+        def allocate(self, *args, **kwargs):
+            buffers.append(args)
+            return super().allocate(*args, **kwargs)
+
+        def __call__(self, result, source, group, async_op=False):
+            groups.append(group.size())
+            return super().__call__(result, source, group, async_op)
+
+    buffers: list[tuple] = []
+    groups: list[int] = []
+    model = make_model(None, reshard=reshard)
+    for _, module in _pytorch.modules_of(model):
+        module.set_custom_all_gather(SymmMemAllGather())
+    compress(model, **options)
+    return {"losses": mean_losses(model, 6), "gathers": groups, "buffers": len(buffers)}
 
 
 def mean_losses(model, steps: int) -> list[float]:

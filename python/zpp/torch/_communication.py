@@ -51,8 +51,9 @@ class Communication:
 
     def collectives(self) -> _pytorch.Collectives:
         """For FSDP2."""
-        return (AllGather(self.gathers.gather),
-                ReduceScatter(self.reductions.scatter))
+        gather, scatter = _pytorch.original_collectives(self._shared.parameters)
+        return (AllGather(self.gathers.gather, gather.allocate),
+                ReduceScatter(self.reductions.scatter, scatter.allocate))
 
     def next_step(self) -> None:
         """Says that a step has changed the weights, where no reduction does."""

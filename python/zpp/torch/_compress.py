@@ -380,9 +380,7 @@ def _check_own(name: str, parameters: Any) -> None:
         raise ValueError(
             f"{_pytorch.title_of(name, parameters)}: expected PyTorch's own collectives, "
             f"which zpp replaces, but got {' and '.join(found)}; "
-            f"leave out set_custom_all_gather, set_custom_reduce_scatter, "
-            f"set_symm_mem_for_comm and "
-            f"set_allocate_memory_from_process_group_for_comm for this module, "
+            f"leave out set_custom_all_gather and set_custom_reduce_scatter for this module, "
             f"compress the others alone, or shard this one within nodes and replicate "
             f"it between them (HSDP), where its collectives stay as they are, and zpp "
             f"reduces between the nodes")
@@ -392,7 +390,7 @@ def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
     """Whether a group's collectives are its user's, and stay within the fastest tier,
     where they are to be left alone: only replicas are on other nodes."""
     shards = _pytorch.shard_group(parameters)
-    return (bool(_pytorch.foreign_collectives(parameters)) and shards is not None
+    return (not _pytorch.has_default_collectives(parameters) and shards is not None
             and _pytorch.replica_group(parameters) is not None
             and [*_mesh.find_tiers(tiers, dist.get_process_group_ranks(shards))]
             == [*tiers][-1:])

@@ -118,7 +118,8 @@ class Gathers:
         assert plan
         self._shared.calls[plan] += 1
         if not plan.compiled:
-            return _pytorch.all_gather(result, source, group, async_op)
+            original, _ = _pytorch.original_collectives(self._parameters)
+            return original(result, source, group, async_op)
         return self._shared.function(plan)(
             [source], result, functools.partial(_pytorch.all_gather, group=group),
             async_op)

@@ -33,8 +33,9 @@ _FORWARD, _POST_BACKWARD = "_root_pre_forward", "post_backward"
 #: live as long as the module: what `attach` attaches, and what `set_collectives`
 #: replaces.
 _ATTACHED, _ORIGINAL = "_zpp_attached", "_zpp_original"
-#: FSDP2's own collectives, which others may replace.
-_DEFAULTS = ("DefaultAllGather", "DefaultReduceScatter")
+#: FSDP2's own collectives, which others may replace, without their kinds, and those of
+#: them whose memory others can use, too.
+_DEFAULT, _IN_OTHER_MEMORY = "Default", ("SymmMem", "ProcessGroupAlloc")
 
 
 def check_version() -> None:
@@ -144,11 +145,22 @@ def own_collectives(parameters: Any) -> Collectives:
     return parameters._all_gather_comm, parameters._reduce_scatter_comm
 
 
+def original_collectives(parameters: Any) -> Collectives:
+    """FSDP2's objects before zpp has replaced them, which may be its user's."""
+    return getattr(parameters, _ORIGINAL, None) or own_collectives(parameters)
+
+
+def has_default_collectives(parameters: Any) -> bool:
+    return all(type(each).__name__.startswith(_DEFAULT)
+               for each in original_collectives(parameters))
+
+
 def foreign_collectives(parameters: Any) -> list[str]:
-    """The types of FSDP2's objects, before zpp has replaced them, if the user had."""
-    names = [type(each).__name__ for each in getattr(
-        parameters, _ORIGINAL, None) or own_collectives(parameters)]
-    return [] if tuple(names) == _DEFAULTS else names
+    """The types of the original objects, if one of them is not of FSDP2."""
+    names = [type(each).__name__ for each in original_collectives(parameters)]
+    is_known = all(name in {memory + kind for memory in (_DEFAULT, *_IN_OTHER_MEMORY)}
+                   for name, kind in zip(names, ("AllGather", "ReduceScatter")))
+    return [] if is_known else names
 
 
 def set_collectives(parameters: Any, collectives: Collectives | None,

@@ -83,7 +83,8 @@ class Reductions:
         plan, factor = self._plan_reduction(
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
-            return _pytorch.reduce_scatter(result, source, group, op, async_op)
+            _, original = _pytorch.original_collectives(self._parameters)
+            return original(result, source, group, op, async_op)
         return self._shared.function(plan)(
             [source], result,
             functools.partial(_pytorch.reduce_scatter, group=group,
