@@ -91,9 +91,9 @@ def measure(args, mesh, options) -> list[float]:
 
 def watch_calls(block, times: list[list[float]]):
     """Notes the time of each call of FSDP2 for a block."""
-    from zpp.torch import _pytorch
-    (parameters,) = _pytorch.parameter_groups(block)
-    gather, scatter = _pytorch.own_collectives(parameters)
+    from zpp.torch import _fsdp, _pytorch
+    (parameters,) = _fsdp.parameter_groups(block)
+    gather, scatter = _fsdp.own_collectives(parameters)
 
     class Watched:
         def __init__(self, inner, place):

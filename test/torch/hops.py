@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 
 import zpp.torch
-from zpp.torch import _ahead, _compress, _gathers, _pytorch, _secondary
+from zpp.torch import _ahead, _compress, _fsdp, _gathers, _pytorch, _secondary
 
 from training import (Alternating, all_ranks, device, fully_shard, gathered_bytes,
                       gathered_digest, loss_of, make_batch, make_model,
@@ -140,7 +140,7 @@ def has_next_slice(**model_options) -> bool:
     with torch.no_grad():
         model(make_batch()[0])
     block = model[0]
-    (parameters,) = _pytorch.parameter_groups(block)
+    (parameters,) = _fsdp.parameter_groups(block)
     return _pytorch.next_slice(parameters) is not None
 
 

@@ -27,7 +27,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
-from zpp.torch import (_agreement, _calls, _compress, _groups, _plans, _pytorch,
+from zpp.torch import (_agreement, _calls, _compress, _fsdp, _groups, _plans, _pytorch,
                        _runtime)
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
@@ -570,10 +570,10 @@ def own_collectives_after_off(**model_options) -> list[str]:
     loss_of(model, make_batch()).backward()
     compress(model, **{**ZEROPP, **OFF})
     found = []
-    for _, module in _pytorch.modules_of(model):
-        for parameters in _pytorch.parameter_groups(module):
+    for _, module in _fsdp.modules_of(model):
+        for parameters in _fsdp.parameter_groups(module):
             found += [type(each).__name__ for each in (
-                *_pytorch.own_collectives(parameters),
+                *_fsdp.own_collectives(parameters),
                 getattr(parameters.mesh_info, "replicate_process_group", None))]
     loss_of(model, make_batch()).backward()
     return found
@@ -604,7 +604,7 @@ def train_with_own_gathers(options) -> dict:
         calls.append("reduce_scatter")
         return _pytorch.reduce_scatter(*args)
 
-    for _, module in _pytorch.modules_of(model):
+    for _, module in _fsdp.modules_of(model):
         module.set_custom_all_gather(_calls.AllGather(gather))
         module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
     compress(model, **options)
@@ -627,7 +627,7 @@ def train_in_other_memory(options, reshard) -> dict:
     buffers: list[tuple] = []
     groups: list[int] = []
     model = make_model(None, reshard=reshard)
-    for _, module in _pytorch.modules_of(model):
+    for _, module in _fsdp.modules_of(model):
         module.set_custom_all_gather(SymmMemAllGather())
     compress(model, **options)
     return {"losses": mean_losses(model, 6), "gathers": groups, "buffers": len(buffers)}
@@ -670,7 +670,7 @@ def unshards_asynchronously(options, first: bool) -> bool:
     for async_op in (first, not first):
         handle = block.unshard(async_op=async_op)
         if async_op:
-            (parameters,) = _pytorch.parameter_groups(block)
+            (parameters,) = _fsdp.parameter_groups(block)
             work = parameters._all_gather_result.all_gather_work
             assert isinstance(work, dist.Work)
             handle.wait()

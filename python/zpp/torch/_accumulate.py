@@ -21,7 +21,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from zpp.torch import _pytorch
+from zpp.torch import _fsdp
 from zpp.torch._shared import Shared
 
 
@@ -72,14 +72,14 @@ class Accumulation:
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
         """In the place of FSDP2's function that reduces gradients, the original."""
         parameters = self._parameters
-        self.is_reduced = _pytorch.reduces(parameters)
-        is_last = _pytorch.reduces_fully(self._module, parameters)
+        self.is_reduced = _fsdp.reduces(parameters)
+        is_last = _fsdp.reduces_fully(self._module, parameters)
         if is_last and not self.is_pending or not self._applies():
             original(*args)
             return
-        trained = _pytorch.gathered_parameters(parameters)
-        seen = {each for each in trained if _pytorch.has_gradient(each)}
-        if not is_last and not seen and not _pytorch.reduces_unused(parameters):
+        trained = _fsdp.gathered_parameters(parameters)
+        seen = {each for each in trained if _fsdp.has_gradient(each)}
+        if not is_last and not seen and not _fsdp.reduces_unused(parameters):
             original(*args)
             return
         # The sum has all parameters in each micro-batch, also those that are
@@ -87,19 +87,19 @@ class Accumulation:
         self._seen |= seen
         for each in trained:
             if each not in seen:
-                _pytorch.give_zero_gradient(each)
+                _fsdp.give_zero_gradient(each)
         without = [each for each in trained
-                   if not _pytorch.has_reduced_gradient(each)]
+                   if not _fsdp.has_reduced_gradient(each)]
         self.is_partial = not is_last
-        _pytorch.set_reduces(parameters, True)
+        _fsdp.set_reduces(parameters, True)
         try:
             original(*args)
         finally:
-            _pytorch.set_reduces(parameters, self.is_reduced)
+            _fsdp.set_reduces(parameters, self.is_reduced)
             self.is_partial = False
         for each in without:
             if not is_last or each not in self._seen:
-                _pytorch.drop_reduced_gradient(each)
+                _fsdp.drop_reduced_gradient(each)
         if is_last:
             self._seen = set()
 
@@ -121,7 +121,7 @@ class Accumulation:
         """Raises RuntimeError if an optimizer that updates the weights does not wait."""
         updated = {id(each) for group in optimizer.param_groups
                    for each in group["params"]}
-        if not updated.isdisjoint(map(id, _pytorch.weights_of(self._parameters))):
+        if not updated.isdisjoint(map(id, _fsdp.weights_of(self._parameters))):
             raise RuntimeError(
                 f"{self._shared.title}: expected the last micro-batch of an update before the "
                 f"optimizer's step, but got gradients that wait for it; call "

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
-from zpp.torch import _pytorch
+from zpp.torch import _fsdp, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._calls import AllGather, ReduceScatter
@@ -49,9 +49,9 @@ class Communication:
     def mesh(self) -> str:
         return self._shared.mesh
 
-    def collectives(self) -> _pytorch.Collectives:
+    def collectives(self) -> _fsdp.Collectives:
         """For FSDP2."""
-        gather, scatter = _pytorch.original_collectives(self._shared.parameters)
+        gather, scatter = _fsdp.original_collectives(self._shared.parameters)
         return (AllGather(self.gathers.gather, gather.allocate),
                 ReduceScatter(self.reductions.scatter, scatter.allocate))
 
@@ -84,7 +84,7 @@ class Communication:
         self.reductions.forget()
 
     def is_dry_run(self) -> bool:
-        group = _pytorch.shard_group(self._shared.parameters)
+        group = _fsdp.shard_group(self._shared.parameters)
         return group is not None and _pytorch.is_dry_run(group)
 
     def links(self) -> Any:

@@ -17,7 +17,7 @@ from zpp._links import MEASURED
 from zpp._options import parse_mesh, read_schedule
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
-from zpp.torch import _agreement, _mesh, _pytorch
+from zpp.torch import _agreement, _fsdp, _mesh, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
@@ -89,7 +89,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _pytorch.check_version()
     _check_arguments(options, schedule, steps_done)
     guarded = Guard.of(guard)
-    modules = dict(_pytorch.modules_of(model))
+    modules = dict(_fsdp.modules_of(model))
     groups = _groups_of(modules)
     options = _with_mesh(options or Options(), changes,
                          [parameters for _, _, parameters in groups])
@@ -143,21 +143,21 @@ def _attach(modules: Mapping[str, FSDPModule],
     """Replaces what is attached to the modules by these, one for each group; if they
     are off, by PyTorch's own collectives."""
     for module in modules.values():
-        for communication in _pytorch.attached(module) or ():
+        for communication in _fsdp.attached(module) or ():
             communication.gathers.detach()
-        _pytorch.attach(module, [])
+        _fsdp.attach(module, [])
     for (_, module, parameters), communication in zip(groups, communications):
-        _pytorch.set_post_backward(
+        _fsdp.set_post_backward(
             parameters, communication.reductions.post_backward
             if not is_off and communication.reductions.can_accumulate() else None)
         if is_off:
-            _pytorch.restore_collectives(parameters)
+            _fsdp.restore_collectives(parameters)
             continue
-        _pytorch.set_collectives(
+        _fsdp.set_collectives(
             parameters, None if _keeps_own(parameters, parse_mesh(communication.mesh))
             else communication.collectives(), communication.reductions.all_reduce)
         communication.gathers.follow_loads()
-        _pytorch.attached(module).append(communication)
+        _fsdp.attached(module).append(communication)
 
 
 def communications_of(model: nn.Module
@@ -165,8 +165,8 @@ def communications_of(model: nn.Module
     """Communications within `model`, with the name of the module and their
     numbers there."""
     seen = set()
-    for name, module in _pytorch.modules_of(model):
-        for number, communication in enumerate(_pytorch.attached(module) or ()):
+    for name, module in _fsdp.modules_of(model):
+        for number, communication in enumerate(_fsdp.attached(module) or ()):
             # A group of several modules has one.
             if communication not in seen:
                 seen.add(communication)
@@ -190,7 +190,7 @@ def _check_arguments(options: Any, schedule: Any, steps_done: Any) -> None:
 def _check_rest(model: nn.Module) -> None:
     """Warns of trained parameters that fully_shard does not manage yet: those of a
     root that is sharded later would be left alone in silence."""
-    managed = {id(parameter) for _, module in _pytorch.modules_of(model)
+    managed = {id(parameter) for _, module in _fsdp.modules_of(model)
                for parameter in module.parameters()}
     rest = [name for name, parameter in model.named_parameters()
             if parameter.requires_grad and id(parameter) not in managed]
@@ -204,7 +204,7 @@ def _check_rest(model: nn.Module) -> None:
 def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
     """Checks that no gradients wait, which would be lost."""
     for module in modules.values():
-        for each in _pytorch.attached(module) or ():
+        for each in _fsdp.attached(module) or ():
             if each.reductions.is_pending():
                 raise RuntimeError(
                     f"{each.title}: expected compress to be called between updates, but "
@@ -272,8 +272,8 @@ def report(model: nn.Module) -> dict:
       device of this rank holds between gathers. What PyTorch's own collectives
       send is not in it, once compress has given them back.
     """
-    if all(_pytorch.attached(module) is None
-           for _, module in _pytorch.modules_of(model)):
+    if all(_fsdp.attached(module) is None
+           for _, module in _fsdp.modules_of(model)):
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
     return report_of([(name, communication)
@@ -301,7 +301,7 @@ def _groups_of(modules: Mapping[str, FSDPModule]
     fully_shard([a, b]) makes one group of two modules."""
     groups: dict[Any, Any] = {}
     for name, module in modules.items():
-        for parameters in _pytorch.parameter_groups(module):
+        for parameters in _fsdp.parameter_groups(module):
             groups.setdefault(parameters, (name, module, parameters))
     return list(groups.values())
 
@@ -318,7 +318,7 @@ def _with_mesh(options: Options, changes: Mapping[str, Any],
     if options.mesh is not None:
         _mesh.check_world(parse_mesh(options.mesh))
         return options
-    for devices in map(_pytorch.mesh_of, groups):
+    for devices in map(_fsdp.mesh_of, groups):
         if tiers := _mesh.tiers_of_sharding(devices):
             use_groups(devices)
             return options.replace(mesh=tiers)
@@ -360,8 +360,8 @@ def _find_links(options: Options, groups: list[Any],
 
 def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:
     """Those over which a group of parameters is sharded and replicated."""
-    groups = [_pytorch.shard_group(parameters),
-              _pytorch.replica_group(parameters)]
+    groups = [_fsdp.shard_group(parameters),
+              _fsdp.replica_group(parameters)]
     return [group for group in groups if group is not None]
 
 
@@ -371,14 +371,14 @@ def _check_groups(name: str, parameters: Any, tiers: Mapping[str, int]) -> None:
         try:
             _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
         except ValueError as error:
-            raise ValueError(f"{_pytorch.title_of(name, parameters)}: {error}") from None
+            raise ValueError(f"{_fsdp.title_of(name, parameters)}: {error}") from None
 
 
 def _check_own(name: str, parameters: Any) -> None:
     """Checks that nobody else has replaced PyTorch's collectives."""
-    if found := _pytorch.foreign_collectives(parameters):
+    if found := _fsdp.foreign_collectives(parameters):
         raise ValueError(
-            f"{_pytorch.title_of(name, parameters)}: expected PyTorch's own collectives, "
+            f"{_fsdp.title_of(name, parameters)}: expected PyTorch's own collectives, "
             f"which zpp replaces, but got {' and '.join(found)}; "
             f"leave out set_custom_all_gather and set_custom_reduce_scatter for this module, "
             f"compress the others alone, or shard this one within nodes and replicate "
@@ -389,9 +389,9 @@ def _check_own(name: str, parameters: Any) -> None:
 def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
     """Whether a group's collectives are its user's, and stay within the fastest tier,
     where they are to be left alone: only replicas are on other nodes."""
-    shards = _pytorch.shard_group(parameters)
-    return (not _pytorch.has_default_collectives(parameters) and shards is not None
-            and _pytorch.replica_group(parameters) is not None
+    shards = _fsdp.shard_group(parameters)
+    return (not _fsdp.has_default_collectives(parameters) and shards is not None
+            and _fsdp.replica_group(parameters) is not None
             and [*_mesh.find_tiers(tiers, dist.get_process_group_ranks(shards))]
             == [*tiers][-1:])
 

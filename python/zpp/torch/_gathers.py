@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
-from zpp.torch import _mesh, _pytorch
+from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
 from zpp.torch._bucket import sends_differences
@@ -84,7 +84,7 @@ class Gathers:
         """Functions that make the plans of the gathers that the next steps will have,
         as far as they are known."""
         slices = _pytorch.slices_of(self._parameters)
-        group = _pytorch.shard_group(self._parameters)
+        group = _fsdp.shard_group(self._parameters)
         makers: list[Callable[[], Plan]] = []
         for _, options in self._shared.variants if group and slices.gathered else ():
             elements, dtype = slices.gathered
@@ -118,7 +118,7 @@ class Gathers:
         assert plan
         self._shared.calls[plan] += 1
         if not plan.compiled:
-            original, _ = _pytorch.original_collectives(self._parameters)
+            original, _ = _fsdp.original_collectives(self._parameters)
             return original(result, source, group, async_op)
         return self._shared.function(plan)(
             [source], result, functools.partial(_pytorch.all_gather, group=group),
@@ -130,7 +130,7 @@ class Gathers:
         """Args:
           kind: torch.Tensor, or the one of fake tensors in a dry run.
         """
-        shards = _pytorch.shard_group(self._parameters)
+        shards = _fsdp.shard_group(self._parameters)
         reason = reason_of("all_gather", options)
         if shards is not None and group.size() < shards.size():
             self._check_secondary(options, group)
@@ -283,8 +283,8 @@ class Gathers:
         step = self._shared.steps
         return (step - self._first_step < _FIRST or step % _EVERY == 0
                 or not torch.is_grad_enabled()
-                or not _pytorch.is_trained(self._parameters)
-                or not _pytorch.reduces(self._parameters)
+                or not _fsdp.is_trained(self._parameters)
+                or not _fsdp.reduces(self._parameters)
                 or options.accumulate not in (None, "none"))
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
@@ -368,7 +368,7 @@ class Gathers:
 
     def _difference_hops(self) -> Hops | None:
         """The hops of the first options that send differences."""
-        group = _pytorch.shard_group(self._parameters)
+        group = _fsdp.shard_group(self._parameters)
         hops = (self._hops(options, group)
                 for _, options in reversed(self._shared.variants)
                 if group is not None and sends_differences(options))
@@ -399,7 +399,7 @@ class Gathers:
     def follow_loads(self) -> None:
         """Has whole weights sent after a state dict was loaded."""
         if self.sends_differences():
-            self._hooks = _pytorch.on_load(
+            self._hooks = _fsdp.on_load(
                 self._parameters, lambda *_: self._secondary.drop())
 
     def detach(self) -> None:

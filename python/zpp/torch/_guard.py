@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from zpp._guard import Guard
 from zpp._measures import relative
-from zpp.torch import _pytorch
+from zpp.torch import _fsdp, _pytorch
 from zpp.torch._layout import Layout
 
 #: A relative error that is worth a warning: half of a parameter is lost.
@@ -96,8 +96,8 @@ class Gauge:
         return lost
 
     def _groups(self) -> list[dist.ProcessGroup]:
-        return [group for group in (_pytorch.shard_group(self._parameters),
-                                    _pytorch.replica_group(self._parameters)) if group]
+        return [group for group in (_fsdp.shard_group(self._parameters),
+                                    _fsdp.replica_group(self._parameters)) if group]
 
     def begin(self, kind: str, layout: Layout, source: torch.Tensor, rows: int,
               exchange: Exchange) -> Callable[[torch.Tensor, int], None] | None:

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
-from zpp.torch import _mesh, _pytorch
+from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation
 from zpp.torch._agreement import Ballots
 from zpp.torch._calls import Work
@@ -52,9 +52,9 @@ class Reductions:
         if not slices.reduced:
             return []
         elements, dtype = slices.reduced
-        scatters = _pytorch.scatter_group(self._parameters)
+        scatters = _fsdp.scatter_group(self._parameters)
         wanted = [("reduce_scatter", scatters),
-                  ("all_reduce", _pytorch.replica_group(self._parameters))]
+                  ("all_reduce", _fsdp.replica_group(self._parameters))]
         trained = _pytorch.trained_parameters(self._parameters)
         makers: list[Callable[[], Plan]] = [
             functools.partial(
@@ -83,7 +83,7 @@ class Reductions:
         plan, factor = self._plan_reduction(
             "reduce_scatter", result, group, op, self._reduced)
         if not plan.compiled:
-            _, original = _pytorch.original_collectives(self._parameters)
+            _, original = _fsdp.original_collectives(self._parameters)
             return original(result, source, group, op, async_op)
         return self._shared.function(plan)(
             [source], result,
@@ -101,7 +101,7 @@ class Reductions:
         accumulation = self._accumulation
         # It is of the same step as the scatter, if there was one.
         options, self._reduced = self._reduced or self._reduction_options(), None
-        shards = _pytorch.scatter_group(self._parameters)
+        shards = _fsdp.scatter_group(self._parameters)
         if not (shards and self._sum_hops(options, shards)):
             # Between replicas alone.
             if accumulation.is_partial:
@@ -157,7 +157,7 @@ class Reductions:
         options = self._shared.options_at(self._shared.steps)
         if not self._can_accumulate(options):
             return False
-        if not self._ballots.ask(self, *_pytorch.groups_of_gradients(self._parameters)):
+        if not self._ballots.ask(self, *_fsdp.groups_of_gradients(self._parameters)):
             return True
         if not self._has_warned:
             self._has_warned = True
@@ -167,7 +167,7 @@ class Reductions:
 
     def vote(self) -> int:
         """Whether hooks of this rank's user see gradients."""
-        return int(_pytorch.has_gradient_hooks(self._parameters))
+        return int(_fsdp.has_gradient_hooks(self._parameters))
 
     def vote_on_device(self) -> None:
         return None
@@ -180,10 +180,10 @@ class Reductions:
     def _can_accumulate(self, options: Options) -> bool:
         if options.accumulate in (None, "none"):
             return False
-        shards = _pytorch.scatter_group(self._parameters)
+        shards = _fsdp.scatter_group(self._parameters)
         return (shards is not None and self._sum_hops(options, shards) is not None
                 or self._crosses(options,
-                                 _pytorch.replica_group(self._parameters)))
+                                 _fsdp.replica_group(self._parameters)))
 
     @once
     def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:

@@ -14,7 +14,7 @@ import torch
 from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
-from zpp.torch import _pytorch
+from zpp.torch import _fsdp, _pytorch
 from zpp.torch._exact import Exact
 from zpp.torch._functions import Function
 from zpp.torch._guard import Gauge, Lost
@@ -109,7 +109,7 @@ class Shared:
     @property
     def title(self) -> str:
         """The module, for messages."""
-        return _pytorch.title_of(self.name, self.parameters)
+        return _fsdp.title_of(self.name, self.parameters)
 
     def options_at(self, step: int) -> Options:
         for first, options in self.variants:
@@ -155,7 +155,7 @@ class Shared:
     def look(self) -> None:
         """Called before each gather whose weights may be rounded: finds those that must
         not be."""
-        self._change(self.exact.look(_pytorch.shard_group(self.parameters)))
+        self._change(self.exact.look(_fsdp.shard_group(self.parameters)))
 
     def _change(self, changes: bool) -> None:
         for call in self.on_change if changes else ():
@@ -218,7 +218,7 @@ class Shared:
             # too.
             is_separate = (
                 plan.kind == "reduce_scatter" and
-                plan.group is not _pytorch.shard_group(self.parameters))
+                plan.group is not _fsdp.shard_group(self.parameters))
             self._functions[plan] = Function(
                 self.name, plan, self.parameters.device, is_separate, self.gauge)
         return self._functions[plan]

@@ -1,0 +1,256 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules of fully_shard and their groups of parameters, with what zpp uses of them
+beyond PyTorch's public interface."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+from zpp.torch._groups import Replicas
+
+#: Attribute in which FSDP2 keeps the process group of the replicas of HSDP.
+_REPLICAS = "replicate_process_group"
+#: FSDP2's function at the end of a group's backward pass.
+_POST_BACKWARD = "post_backward"
+#: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
+#: live as long as the module: what `attach` attaches, and what `set_collectives`
+#: replaces.
+_ATTACHED, _ORIGINAL = "_zpp_attached", "_zpp_original"
+#: FSDP2's own collectives, which others may replace, without their kinds, and those of
+#: them whose memory others can use, too.
+_DEFAULT, _IN_OTHER_MEMORY = "Default", ("SymmMem", "ProcessGroupAlloc")
+
+
+def modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
+    """The modules of fully_shard within `model`, with their names.
+
+    Raises:
+      TypeError: if there are none, or some of FSDP1.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__}")
+    found = False
+    for name, module in model.named_modules():
+        if isinstance(module, FullyShardedDataParallel):
+            raise TypeError(
+                f"expected modules of fully_shard (FSDP2), but got '{name}' of "
+                f"FullyShardedDataParallel (FSDP1); shard the model with "
+                f"torch.distributed.fsdp.fully_shard")
+        if isinstance(module, FSDPModule):
+            found = True
+            yield name, module
+    if not found:
+        raise TypeError(f"expected a module of fully_shard, but got "
+                        f"{type(model).__name__} without one; call fully_shard "
+                        f"before compress")
+
+
+def parameter_groups(module: FSDPModule) -> list[Any]:
+    """Returns what fully_shard knows of the weights of `module` itself: a group for
+    each mesh of its parameters."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return state._fsdp_param_groups
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
+
+
+def title_of(name: str, parameters: Any) -> str:
+    """A module for messages: its name or, where it has none, as the root has not, what
+    it is.
+
+    Args:
+      name: within the model of a call of `compress`, which may be a part.
+    """
+    name = parameters._module_fqn or name
+    return f"'{name}'" if name else (
+        f"the root, {type(parameters.modules[0]).__name__.removeprefix('FSDP')}")
+
+
+def mesh_of(parameters: Any) -> DeviceMesh:
+    return parameters.mesh_info.mesh
+
+
+def shard_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The ranks that gather the weights; None if they are only replicated."""
+    return getattr(parameters.mesh_info, "shard_process_group", None)
+
+
+def scatter_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The group that scatters the gradients: another than the one that gathers
+    after set_separate_reduce_scatter_group."""
+    separate = getattr(parameters.mesh_info, "reduce_scatter_process_group", None)
+    return separate or shard_group(parameters)
+
+
+def replica_group(parameters: Any) -> dist.ProcessGroup | None:
+    """The ranks between which gradients are all-reduced; None if there are
+    none."""
+    group = getattr(parameters.mesh_info, _REPLICAS, None)
+    return group.group if isinstance(group, Replicas) else group
+
+
+def attach(module: FSDPModule, things: list[Any] | None) -> None:
+    """Has `attached` return `things` for a module, until it is freed."""
+    setattr(module._get_fsdp_state(), _ATTACHED, things)
+
+
+def attached(module: FSDPModule) -> list[Any] | None:
+    return getattr(module._get_fsdp_state(), _ATTACHED, None)
+
+
+def groups_of_gradients(parameters: Any) -> list[dist.ProcessGroup]:
+    """Those over which gradients are reduced, one after the other."""
+    groups = scatter_group(parameters), replica_group(parameters)
+    return [group for group in groups if group is not None]
+
+
+#: FSDP2's objects for one group of parameters: gather and scatter.
+Collectives = tuple[Any, Any]
+
+
+def own_collectives(parameters: Any) -> Collectives:
+    return parameters._all_gather_comm, parameters._reduce_scatter_comm
+
+
+def original_collectives(parameters: Any) -> Collectives:
+    """FSDP2's objects before zpp has replaced them, which may be its user's."""
+    return getattr(parameters, _ORIGINAL, None) or own_collectives(parameters)
+
+
+def has_default_collectives(parameters: Any) -> bool:
+    return all(type(each).__name__.startswith(_DEFAULT)
+               for each in original_collectives(parameters))
+
+
+def foreign_collectives(parameters: Any) -> list[str]:
+    """The types of the original objects, if one of them is not of FSDP2."""
+    names = [type(each).__name__ for each in original_collectives(parameters)]
+    is_known = all(name in {memory + kind for memory in (_DEFAULT, *_IN_OTHER_MEMORY)}
+                   for name, kind in zip(names, ("AllGather", "ReduceScatter")))
+    return [] if is_known else names
+
+
+def set_collectives(parameters: Any, collectives: Collectives | None,
+                    all_reduce: Callable[..., None]) -> None:
+    """Args:
+      collectives: None for those that are there.
+      all_reduce: called with a tensor, the group of the replicas and the operation.
+    """
+    restore_collectives(parameters)
+    setattr(parameters, _ORIGINAL, own_collectives(parameters))
+    if collectives is not None:
+        parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
+    group = replica_group(parameters)
+    if group is not None:
+        # Other modules may have the same one.
+        parameters.mesh_info = copy.copy(parameters.mesh_info)
+        setattr(parameters.mesh_info, _REPLICAS,
+                Replicas(all_reduce, group, parameters))
+
+
+def restore_collectives(parameters: Any) -> None:
+    """Gives PyTorch its own back."""
+    original = vars(parameters).pop(_ORIGINAL, None)
+    if original is None:
+        return
+    parameters._all_gather_comm, parameters._reduce_scatter_comm = original
+    if (group := replica_group(parameters)) is not None:
+        setattr(parameters.mesh_info, _REPLICAS, group)
+
+
+#===--------------------------------------------------------------------===#
+# Backward passes
+#===--------------------------------------------------------------------===#
+
+def set_post_backward(parameters: Any,
+                      call: Callable[..., None] | None) -> None:
+    """Has `call` called with FSDP2's function, and its arguments, after the
+    backward pass of the group; None restores FSDP2's."""
+    vars(parameters).pop(_POST_BACKWARD, None)
+    if call is not None:
+        original = getattr(parameters, _POST_BACKWARD)
+        setattr(parameters, _POST_BACKWARD, functools.partial(call, original))
+
+
+def reduces(parameters: Any) -> bool:
+    """Whether FSDP2 reduces gradients after the backward pass of the group."""
+    return parameters.reduce_grads
+
+
+def set_reduces(parameters: Any, value: bool) -> None:
+    parameters.reduce_grads = value
+
+
+def has_reduced_gradient(parameter: Any) -> bool:
+    """Whether the shard of one of FSDP2's parameters has a gradient."""
+    return parameter.sharded_param.grad is not None
+
+
+def drop_reduced_gradient(parameter: Any) -> None:
+    parameter.sharded_param.grad = None
+
+
+def reduces_fully(module: FSDPModule, parameters: Any) -> bool:
+    """Whether the user wants gradients to be reduced after this backward pass, and
+    it is the last."""
+    return (parameters.reduce_grads and
+            (replica_group(parameters) is None or parameters.all_reduce_grads)
+            and module._get_fsdp_state()._state_ctx.is_last_backward)
+
+
+def gathered_parameters(parameters: Any) -> list[Any]:
+    """FSDP2's trained parameters that have been gathered so far."""
+    return [each for each in parameters.fsdp_params
+            if each.sharded_param.requires_grad
+            and hasattr(each, "_unsharded_param")]
+
+
+def has_gradient(parameter: Any) -> bool:
+    """Whether there is a gradient that has not been reduced."""
+    return (getattr(parameter, "unsharded_accumulated_grad", None) is not None
+            or parameter._unsharded_param.grad is not None)
+
+
+def give_zero_gradient(parameter: Any) -> None:
+    weight = parameter._unsharded_param
+    dtype = getattr(weight, "grad_dtype", None) or weight.dtype
+    weight.grad = torch.zeros_like(weight, dtype=dtype)
+
+
+def weights_of(parameters: Any) -> list[nn.Parameter]:
+    """The parameters of an optimizer."""
+    return [each.sharded_param for each in parameters.fsdp_params]
+
+
+def reduces_unused(parameters: Any) -> bool:
+    """Whether a rank reduces zeros of what only others use."""
+    return getattr(parameters, "reduce_scatter_unused_params", False)
+
+
+def has_gradient_hooks(parameters: Any) -> bool:
+    """Whether the user sees gradients as soon as they are reduced."""
+    return parameters._all_reduce_hook is not None or any(
+        getattr(each.sharded_param, "_post_accumulate_grad_hooks", None)
+        for each in parameters.fsdp_params)
+
+
+def on_load(parameters: Any, call: Callable[..., None]) -> list[Any]:
+    """Has `call` called after a state dict was loaded into one of the weights.
+    Returns handles, to remove it."""
+    modules = {each._module_info.module for each in parameters.fsdp_params}
+    return [module.register_load_state_dict_post_hook(call)
+            for module in modules]
+
+
+def is_trained(parameters: Any) -> bool:
+    return any(each.sharded_param.requires_grad
+               for each in parameters.fsdp_params)
