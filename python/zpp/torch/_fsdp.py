@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from zpp.torch._groups import Replicas
 
@@ -119,6 +120,12 @@ Collectives = tuple[Any, Any]
 
 def own_collectives(parameters: Any) -> Collectives:
     return parameters._all_gather_comm, parameters._reduce_scatter_comm
+
+
+def default_collectives() -> Collectives:
+    """Those of FSDP2, which are PyTorch's."""
+    return (_fsdp_collectives.DefaultAllGather(),
+            _fsdp_collectives.DefaultReduceScatter())
 
 
 def original_collectives(parameters: Any) -> Collectives:
