@@ -25,7 +25,7 @@ usage: scripts/setup.sh [--tools] [--docs] [--torch] [--deepspeed] [--cuda] [--n
                with the libraries of NVIDIA that its wheel needs also on a machine
                without a GPU (5.4 GB)
   --deepspeed  also install DeepSpeed, and trainers that use it, into .venv-deepspeed,
-               which sees .venv-torch (0.9 GB)
+               which sees .venv-torch (0.5 GB)
   --cuda       also install what compiles the CUDA back end: if there is no CUDA
                toolkit of 12.8 or newer or no NCCL, NVIDIA's packages from PyPI go
                into .cuda (300 MB to download); this needs no GPU

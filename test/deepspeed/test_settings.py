@@ -15,10 +15,9 @@ PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "deepspe
 #: Settings that zpp leaves to DeepSpeed, which train as without zpp.
 KEPT = {
     "allgather_bucket_size": 1000, "allgather_partitions": False,
-    "compute_grad_norm": False,
     "contiguous_gradients": False, "elastic_checkpoint": False,
     "enable_sanity_checks": True, "ignore_unused_parameters": False,
-    "leaf_module": {"classes": ["engines.Block"]}, "load_from_fp32_weights": False,
+    "leaf_module": {"names": ["1"]}, "load_from_fp32_weights": False,
     "log_trace_cache_warnings": True, "memory_efficient_linear": False,
     "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"},
     "overlap_comm": True, "override_module_apply": False,
@@ -87,7 +86,7 @@ def test_the_table_has_each_setting():
                   "stage3_gather_fp16_weights_on_model_save"}
     assert {name for name in names - deprecated if f"`{name}`" not in text} == set()
     tried = {*KEPT, *REFUSED, *ZEROPP}
-    untried = {"legacy_stage1", "parameter_alignment", "zero_quantized_nontrainable_weights",
+    untried = {"compute_grad_norm", "legacy_stage1", "parameter_alignment", "zero_quantized_nontrainable_weights",
                "save_muon_momentum_buffer_in_memory"}
     assert names - deprecated - tried == untried
 

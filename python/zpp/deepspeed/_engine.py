@@ -255,7 +255,7 @@ class _Compression:
         if weights[0] not in self._gathers:
             self._left.note("all_gather", _SMALL, source.dtype, source.numel(), group)
             return original(source, result, group)
-        source = self._parameters[weights[0]].cleared(source)
+        source = self._parameters[weights[0]].made_ready(source)
         return self._gathers[weights[0]].gathers.gather(result, source, group, True)
 
     def scatter(self, original: Callable[..., Any], weights: Sequence[nn.Parameter],

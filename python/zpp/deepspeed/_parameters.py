@@ -18,6 +18,10 @@ from zpp.deepspeed import _seams
 from zpp.torch._fsdp import default_collectives
 
 
+#: Bytes of which a slice begins at a multiple.
+_ALIGNMENT = 16
+
+
 class Parameter:
     """A parameter that DeepSpeed has cut into as many slices as there are ranks."""
 
@@ -49,11 +53,13 @@ class Parameter:
     @property
     def all_gather_inputs(self) -> list[torch.Tensor]:
         shard = self.sharded_param.ds_tensor
-        return [self.cleared(shard.to(_seams.gathered_type(self.sharded_param)))]
+        return [self.made_ready(shard.to(_seams.gathered_type(self.sharded_param)))]
 
-    def cleared(self, source: torch.Tensor) -> torch.Tensor:
-        """This rank's slice, with zeros where its weights end, which change no scale."""
-        if self._real < source.numel():
+    def made_ready(self, source: torch.Tensor) -> torch.Tensor:
+        """This rank's slice, aligned, where DeepSpeed has it anywhere in a buffer; with
+        zeros where its weights end, which change no scale."""
+        is_aligned = source.storage_offset() * source.itemsize % _ALIGNMENT == 0
+        if self._real < source.numel() or not is_aligned:
             source = source.clone()
             source[self._real:] = 0
         return source
