@@ -41,12 +41,12 @@ class Function:
                           self._plan.kind, self._is_separate)
 
     def __call__(self, sources: list[torch.Tensor], result: torch.Tensor,
-                 exchange: Exchange, async_op: bool = False,
+                 exchange: Exchange | None = None, async_op: bool = False,
                  factor: float | None = None) -> dist.Work | None:
         """Args:
           sources: what this rank sends, and for differences what the others hold of it,
             and all that is held, which is also the result.
-          exchange: does the same without rounding.
+          exchange: of gradients, does the same without rounding.
           factor: the number by which the result is multiplied.
         """
         def run():
@@ -61,7 +61,7 @@ class Function:
                          result)
 
     def _run(self, sources: list[torch.Tensor], result: torch.Tensor,
-             exchange: Exchange) -> None:
+             exchange: Exchange | None) -> None:
         layout = self._plan.layout
         assert layout
         slices = result.nbytes // layout.bytes

@@ -120,9 +120,7 @@ class Gathers:
         if not plan.compiled:
             original, _ = _fsdp.original_collectives(self._parameters)
             return original(result, source, group, async_op)
-        return self._shared.function(plan)(
-            [source], result, functools.partial(_pytorch.all_gather, group=group),
-            async_op)
+        return self._shared.function(plan)([source], result, async_op=async_op)
 
     @once
     def _gather_way(self, options: Options, group: dist.ProcessGroup,
@@ -259,16 +257,15 @@ class Gathers:
         base = (secondary.get_base(source, hops.outer) if takes_differences else None)
         outer = self._outer_plan(options, source.dtype, source.numel(), hops,
                                  base is not None)
-        exchange = functools.partial(_pytorch.all_gather, group=hops.outer)
         if base is not None and outer.compiled:
             own = base.narrow(0, source.numel() * hops.outer.rank(),
                               source.numel())
-            self._shared.function(outer)([source, own, base], base, exchange)
+            self._shared.function(outer)([source, own, base], base)
         else:
             held = secondary.get_buffer(source.numel() * hops.outer.size(),
                                         source)
             if outer.compiled:
-                self._shared.function(outer)([source], held, exchange)
+                self._shared.function(outer)([source], held)
             else:
                 _pytorch.all_gather(held, source, hops.outer)
         secondary.keep(key, self._shared.steps, source, hops.outer,

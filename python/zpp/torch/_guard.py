@@ -100,14 +100,15 @@ class Gauge:
                                     _fsdp.replica_group(self._parameters)) if group]
 
     def begin(self, kind: str, layout: Layout, source: torch.Tensor, rows: int,
-              exchange: Exchange) -> Callable[[torch.Tensor, int], None] | None:
+              exchange: Exchange | None
+              ) -> Callable[[torch.Tensor, int], None] | None:
         """Called before a collective. Returns what is to be called after it, with the
         result and the place of this rank in its group; None if it is not measured.
 
         Args:
           source: what the rank sends.
           rows: slices in the result.
-          exchange: what the collective does, without rounding.
+          exchange: what a reduction does, without rounding.
         """
         role = "weights" if kind == "all_gather" else "gradients"
         if role not in self._wanted:
@@ -121,6 +122,7 @@ class Gauge:
             parameters = _pytorch.reduced_parameters()
             sample = layout.sample(_SAMPLE, self._turn)
             # One message for all, of one type as gradients are.
+            assert exchange
             sent = torch.cat(layout.read(source, sample), dim=1)
             added = sent.new_empty(rows, sent.size(1))
             exchange(added.view(-1), sent.view(-1))
