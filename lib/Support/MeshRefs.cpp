@@ -31,10 +31,13 @@ static bool prependParts(const Mesh &mesh, int64_t begin, int64_t end,
 }
 
 std::optional<std::vector<AxisRef>>
-zpp::findRefs(const Mesh &mesh, const std::vector<AxisRef> &refs,
-              const Mesh &other) {
+zpp::findRefs(const Mesh &mesh, std::vector<AxisRef> refs, const Mesh &other) {
   if (mesh.numDevices() != other.numDevices())
     return std::nullopt;
+  // One of a single device says nothing, wherever it stands.
+  refs.erase(std::remove_if(refs.begin(), refs.end(),
+                            [](const AxisRef &ref) { return ref.size == 1; }),
+             refs.end());
   std::vector<AxisRef> found;
   for (size_t index = refs.size(); index > 0;) {
     int64_t begin = mesh.getStride(refs[--index]);

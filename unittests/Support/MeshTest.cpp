@@ -391,9 +391,16 @@ TEST(FindRefs, IsFactorGroupsOfTheGroups) {
   int64_t found = 0, missing = 0;
   for (const char *text : kMeshes) {
     Mesh mesh = parse(text);
-    for (const char *otherText : kMeshes) {
+    int64_t devices = mesh.numDevices();
+    std::vector<std::string> others(std::begin(kMeshes), std::end(kMeshes));
+    // On most of these, an axis begins or ends inside of another's factor.
+    for (int64_t size = 1; size <= devices; ++size)
+      if (devices % size == 0)
+        others.push_back("x:" + std::to_string(size) +
+                         ",y:" + std::to_string(devices / size));
+    for (const std::string &otherText : others) {
       Mesh other = parse(otherText);
-      if (other.numDevices() != mesh.numDevices()) {
+      if (other.numDevices() != devices) {
         EXPECT_EQ(findRefs(mesh, {}, other), std::nullopt);
         continue;
       }
@@ -406,8 +413,8 @@ TEST(FindRefs, IsFactorGroupsOfTheGroups) {
       }
     }
   }
-  EXPECT_GT(found, 50);
-  EXPECT_GT(missing, 0);
+  EXPECT_GT(found, 400);
+  EXPECT_GT(missing, 10);
 }
 
 TEST(FindRefs, CutsAndJoinsAxes) {

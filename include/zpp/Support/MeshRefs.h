@@ -17,7 +17,7 @@ namespace zpp {
 /// other.factorGroups(mesh.getGroups(refs)), without looking at each device.
 /// nullopt if there are none.
 std::optional<std::vector<AxisRef>>
-findRefs(const Mesh &mesh, const std::vector<AxisRef> &refs, const Mesh &other);
+findRefs(const Mesh &mesh, std::vector<AxisRef> refs, const Mesh &other);
 
 } // namespace zpp
 
