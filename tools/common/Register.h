@@ -13,6 +13,7 @@
 #include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Dialect/Quant/IR/Quant.h"
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Transforms/Passes.h"
 #include "zpp/InitAll.h"
@@ -60,7 +61,8 @@ inline void registerEverything(mlir::DialectRegistry &registry) {
   registerStablehloDialects(registry);
 #endif
   registerGuestDialects(registry);
-  registry.insert<mlir::shard::ShardDialect>();
+  // Types of StableHLO's quantized tensors, and meshes of MLIR.
+  registry.insert<mlir::quant::QuantDialect, mlir::shard::ShardDialect>();
   registerAllPasses();
   registerUpstreamPasses();
 }

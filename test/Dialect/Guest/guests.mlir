@@ -29,3 +29,11 @@ func.func @regions(%x: tensor<8xf32>) -> tensor<8xf32> {
   return %0 : tensor<8xf32>
 }
 func.func private @callee(tensor<2xf32>) -> tensor<2xf32>
+
+// Types of quantized tensors are MLIR's own.
+// CHECK-LABEL: sym_name = "quantized"
+func.func @quantized(%x: tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<4xf32> {
+  // CHECK: "stablehlo.uniform_dequantize"(%{{.*}}) : (tensor<4x!quant.uniform<i8:f32, 5.000000e-01:3>>) -> tensor<4xf32>
+  %0 = stablehlo.uniform_dequantize %x : (tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
