@@ -444,8 +444,6 @@ public:
       return signalPassFailure();
     lowerEmptyTensors();
     getOperation()->removeAttr(kGroupMeshAttr);
-    if (!ops.empty())
-      dropUnusedMeshes(getOperation());
     noteGroupLists(getOperation());
   }
 
