@@ -147,9 +147,9 @@ def _find_without_format(step: _Step) -> Iterator[str]:
 def _find_without_arguments(step: _Step) -> Iterator[str]:
     """Texts about options that name arguments which have no such collectives."""
     if step.options.weights_of not in (None, ()) and not step.is_declared("weight"):
-        yield ("weights_of has no effect: the step gathers none of the arguments "
-               "that it names, but what is computed from them and others, or zpp "
-               "takes it for state; the report has the reason for each")
+        yield ("weights_of has no effect: of the arguments that it names, the step "
+               "gathers none that is no weight without it, but what is computed from "
+               "them and others, or state; the report has the reason for each")
     if step.options.gradients_of not in (None, ()) and not step.is_declared("gradient"):
         yield ("gradients_of has no effect: no sum that is not a gradient anyway "
                "updates the arguments that it names; the report has the reason "

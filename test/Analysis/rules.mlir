@@ -17,7 +17,7 @@
 // DECLARED-COUNT-2: role = "gradient", rule = "R15"
 // What divides stays exact all the same.
 // FIRST-LABEL: func @r12_divisor_not(
-// FIRST: role = "gradient", rule = "R15"
+// FIRST: role = "gradient", rule = "R9"
 // FIRST: role = "other", rule = "R12"
 
 // R1, form: one tensor of floating-point numbers.

@@ -46,8 +46,8 @@ def warnings_of(recwarn, entries, **options):
      "gradients", "leave accumulate out", [{**GRADIENT, "gets": ["accumulate"]}]),
     ({"regather": True}, [WEIGHT], "regather=True has no effect: the step keeps no "
      "gathered weights", "leave regather out", [WEIGHT, AGAIN]),
-    ({"weights_of": (0,)}, [WEIGHT], "weights_of has no effect: the step gathers none of "
-     "the arguments", "the report has the reason", [DECLARED]),
+    ({"weights_of": (0,)}, [WEIGHT], "weights_of has no effect: of the arguments "
+     "that it names", "the report has the reason", [DECLARED]),
     ({"gradients_of": (0,)}, [GRADIENT], "gradients_of has no effect: no sum that is not "
      "a gradient anyway", "the report has the reason", [{**GRADIENT, "rule": "R15"}]),
     ({"tuning": {"rotate": 0}}, [WEIGHT], "tuning.rotate=0 has no effect: it is for "

@@ -351,5 +351,13 @@ zpp::getStepCollectives(ModuleOp module, const Mesh &mesh,
                         const Declarations &declared) {
   SmallVector<StepCollective> collectives = readStepCollectives(module, mesh);
   findRoles(module, mesh, declared, collectives);
+  if (declared.isEmpty())
+    return collectives;
+  // A declaration decides only where the step shows something else.
+  SmallVector<StepCollective> shown = readStepCollectives(module, mesh);
+  findRoles(module, mesh, Declarations(), shown);
+  for (auto [collective, other] : llvm::zip_equal(collectives, shown))
+    if (collective.rule == Rule::Declared && other.role == collective.role)
+      collective.rule = other.rule;
   return collectives;
 }

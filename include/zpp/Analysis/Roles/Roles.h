@@ -68,6 +68,7 @@ public:
   static mlir::FailureOr<NamedArguments>
   parse(mlir::ModuleOp module, llvm::StringRef option, llvm::StringRef text);
 
+  bool isEmpty() const { return !all && numbers.empty(); }
   bool containsAll() const { return all; }
   bool contains(mlir::BlockArgument input) const {
     return all || numbers.contains(input.getArgNumber());
@@ -88,6 +89,7 @@ struct Declarations {
   /// the step is made of. No proof is asked for.
   NamedArguments gradients;
 
+  bool isEmpty() const { return weights.isEmpty() && gradients.isEmpty(); }
   static mlir::FailureOr<Declarations> parse(mlir::ModuleOp module,
                                              llvm::StringRef weightsOf,
                                              llvm::StringRef gradientsOf);
