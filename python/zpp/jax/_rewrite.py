@@ -144,7 +144,8 @@ def _warn_of_others(step: Step, result: Rewritten, options: Options,
         return
     by_rule: dict[tuple[str, str], list[dict]] = {}
     for entry in entries:
-        if entry["role"] == "other" and entry["after"].get(tier, 0):
+        if (entry["role"] == "other" and entry["after"].get(tier, 0)
+                and not entry["conditional"]):
             by_rule.setdefault((entry["rule"], entry["kind"]), []).append(entry)
 
     def sent(of: list[dict]) -> int:
