@@ -140,6 +140,31 @@ def test_what_the_step_quantizes_itself():
     assert fast.report()["total"]["state_bytes"] == LAYERS * WIDTH * WIDTH // 4
 
 
+def test_a_gated_layer_that_xla_partitions():
+    """XLA makes a quotient with an exponential function of the gate."""
+    def step(base, adapter, x):
+        def loss(adapter):
+            y = x
+            for (gate, up, down), (left, right) in zip(base, adapter, strict=True):
+                hidden = jax.nn.silu(y @ gate) * (y @ up)
+                y = jax.lax.with_sharding_constraint(
+                    y + hidden @ down + y @ left @ right,
+                    jax.NamedSharding(forms.MESH, forms.BATCH))
+            return jnp.mean(y**2)
+
+        return forms.update(adapter, jax.grad(loss)(adapter))
+
+    base = [[forms.array((WIDTH, WIDTH), forms.WEIGHT) + 0.01 * n for n in range(3)]
+            for _ in range(LAYERS)]
+    adapter = [[forms.array(shape, forms.P()) for shape in ((WIDTH, 4), (4, WIDTH))]
+               for _ in range(LAYERS)]
+    gathers = [entry for entry in zpp.rewrite(zpp.export(
+        jax.jit(step), base, adapter, forms.array((64, WIDTH), forms.BATCH)),
+        **KEEP).report["collectives"] if entry["kind"] == "all_gather"]
+    assert len(gathers) >= 3 * LAYERS
+    assert [entry["reason"] for entry in gathers if entry["after"]["node"]] == []
+
+
 def test_other_weights_are_sent(taken):
     fast = zpp.jit(STEPS["layers"], compiler_options=FAST, **KEEP)
     fresh = zpp.jit(STEPS["layers"], compiler_options=FAST, **KEEP)

@@ -249,11 +249,14 @@ private:
     SmallVector<Node> pending{node};
     while (!pending.empty()) {
       Node next = pending.pop_back_val();
-      if (isExponential(graph.getOp(next)))
+      Operation *op = graph.getOp(next);
+      if (isExponential(op))
         return false;
+      // XLA makes 1 / (1 + exp(-x)) of a logistic function.
+      bool isQuotient = op && isNamed(op, guest::kDivide);
       for (const Edge &edge : graph.getSources(next))
         if (edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
-            seen.insert(edge.node).second)
+            !(isQuotient && edge.operand == 1) && seen.insert(edge.node).second)
           pending.push_back(edge.node);
     }
     return search.visitAncestors(node, 0, [&](Node leaf) {
