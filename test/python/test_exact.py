@@ -193,8 +193,9 @@ def test_a_base_of_integers_is_kept(base_of, read):
 # Points of a difference -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_random", [False, True])
-def test_points_of_a_difference_are_not_rounded(is_random):
+@pytest.mark.parametrize("is_random, is_stacked", [
+    (False, False), (True, False), (False, True)], ids=["fixed", "random", "vmap"])
+def test_points_of_a_difference_are_not_rounded(is_random, is_stacked):
     """The Hessian's diagonal by differences, as AdaHessian has it."""
     def step(weights, curvatures, x, seed):
         def slopes(weights):
@@ -206,8 +207,13 @@ def test_points_of_a_difference_are_not_rounded(is_random):
         key = jax.random.fold_in(jax.random.key(seed[0]), jax.lax.axis_index(AXES))
         signs = [jax.random.rademacher(key, w.shape, jnp.float32) if is_random else
                  jnp.where(jnp.sin(1e4 * w) > 0, 1.0, -1.0) for w in weights]
-        here = slopes(weights)
-        there = slopes([w + 1e-3 * s for w, s in zip(weights, signs, strict=True)])
+        beside = [w + 1e-3 * s for w, s in zip(weights, signs, strict=True)]
+        if is_stacked:
+            here, there = zip(*jax.vmap(slopes)(
+                jax.tree.map(lambda *points: jnp.stack(points), weights, beside)),
+                strict=True)
+        else:
+            here, there = slopes(weights), slopes(beside)
         curvatures = [0.9 * c + 0.1 * s * (b - a) / 1e-3 for c, s, a, b in zip(
             curvatures, signs, here, there, strict=True)]
         return [w - 0.1 * a / (jnp.abs(c) + 0.1) for w, a, c in zip(

@@ -16,7 +16,6 @@
 
 #include "GradientPoints.h"
 #include "GradientSearch.h"
-#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
@@ -99,6 +98,10 @@ private:
     return edge.isMoved && graph.isDifferentiable(target);
   }
 
+  bool is(Node node, StringRef name) const {
+    return graph.getOp(node) && isNamed(graph.getOp(node), name);
+  }
+
   bool isInput(Node leaf) const {
     return isa<BlockArgument>(graph.getValue(leaf)) &&
            graph.isDifferentiable(leaf) && graph.getCount(leaf) != 1;
@@ -143,21 +146,24 @@ private:
   /// The difference of what two values are computed from.
   GradientDifference getBetween(ArrayRef<Node> terms) {
     Set left = getGathers(terms[0]), right = getGathers(terms[1]);
-    return {{}, false, {points->getValues(left), points->getValues(right)}};
+    int64_t rows = getStackedRows(graph, terms[0], terms[1]);
+    return {
+        {}, false, {points->getValues(left), points->getValues(right)}, rows};
   }
 
   /// True if `node` subtracts two numbers, as two losses are, that are taken at
   /// two points of one weight.
   bool areOfLoss(Node node) {
-    Operation *op = graph.getOp(node);
-    if (!op || !isNamed(op, guest::kSubtract) || graph.getCount(node) != 1)
+    if (!is(node, guest::kSubtract) || graph.getCount(node) != 1)
       return false;
     SmallVector<Node> terms = graph.getOperands(node);
     if (terms[0] < 0 || terms[1] < 0)
       return false;
     Set left = getGathers(terms[0]), right = getGathers(terms[1]);
     return sets.haveCommon(getMovedInputs(sets.subtract(left, right)),
-                           getMovedInputs(sets.subtract(right, left)));
+                           getMovedInputs(sets.subtract(right, left))) ||
+           (left != NumberSets::kEmpty &&
+            getStackedRows(graph, terms[0], terms[1]) > 1);
   }
 
   /// The inputs of whose elements these gathers gather some.
@@ -178,9 +184,8 @@ private:
     search.findWays(operand, path, mixing);
     llvm::DenseSet<Node> onPath(path.begin(), path.end());
     for (Node node : path) {
-      Operation *op = graph.getOp(node);
       SmallVector<Node> terms = graph.getOperands(node);
-      if (op && isNamed(op, guest::kSubtract) &&
+      if (is(node, guest::kSubtract) &&
           llvm::all_of(terms, [&](Node term) { return onPath.contains(term); }))
         found.push_back(getBetween(terms));
     }
@@ -367,23 +372,19 @@ private:
   }
 
   std::optional<GradientDifference> getAt(Node node) {
-    Operation *op = graph.getOp(node);
-    if (!op || !holdsSum[node] || harmless.contains(node) ||
-        !(isNamed(op, guest::kSubtract) || isNamed(op, guest::kAdd)))
+    bool subtracts = is(node, guest::kSubtract);
+    if (!holdsSum[node] || harmless.contains(node) ||
+        !(subtracts || is(node, guest::kAdd)))
       return std::nullopt;
     SmallVector<Node> operands = graph.getOperands(node);
     if (llvm::any_of(operands, [&](Node operand) {
           return operand < 0 || !sets.isSubset(held[operand], memories);
         }))
       return std::nullopt;
-    bool subtracts = isNamed(op, guest::kSubtract);
-    auto isNegated = [&](Node operand) {
-      Operation *from = graph.getOp(operand);
-      return from && isNamed(from, guest::kNegate);
-    };
     // Sums of this step alone, whatever factors they have.
     bool isOfStep =
-        (subtracts || isNegated(operands[0]) != isNegated(operands[1])) &&
+        (subtracts ||
+         is(operands[0], guest::kNegate) != is(operands[1], guest::kNegate)) &&
         llvm::all_of(operands, [&](Node operand) {
           return holdsSum[operand] && held[operand] == NumberSets::kEmpty;
         });
@@ -392,28 +393,27 @@ private:
         !areOpposed(signs[operands[0]], subtracts ? flip(right) : right))
       return std::nullopt;
     Terms left = getTerms(operands[0]), other = getTerms(operands[1]);
-    if (left.sums == other.sums && left.leaves == other.leaves)
+    bool isSame = left.sums == other.sums && left.leaves == other.leaves;
+    int64_t rows = isSame ? getStackedRows(graph, operands[0], operands[1]) : 0;
+    if (isSame && rows == 0)
       return std::nullopt;
-    GradientDifference difference{left.sums,
-                                  left.leaves != NumberSets::kEmpty ||
-                                      other.leaves != NumberSets::kEmpty,
-                                  {}};
+    Set leaves = sets.unite(left.leaves, other.leaves);
+    GradientDifference difference{
+        left.sums, leaves != NumberSets::kEmpty, {}, rows};
     llvm::append_range(difference.sums, other.sums);
     if (!left.sums.empty() && !other.sums.empty())
       difference.points = {getPoint(left.sums), getPoint(other.sums)};
-    for (Set leaves : {left.leaves, other.leaves})
-      sets.visit(leaves, [&](Node leaf) {
-        llvm::append_range(difference.sums, sumLists[sumsOf.at(leaf)]);
-        return false;
-      });
+    sets.visit(leaves, [&](Node leaf) {
+      llvm::append_range(difference.sums, sumLists[sumsOf.at(leaf)]);
+      return false;
+    });
     return difference;
   }
 
   /// Finds the differences to inputs that are no loss.
   void findHarmless() {
     for (Node node = 0; node < graph.size(); ++node) {
-      Operation *op = graph.getOp(node);
-      if (!op || !holdsSum[node] || !isNamed(op, guest::kSubtract))
+      if (!holdsSum[node] || !is(node, guest::kSubtract))
         continue;
       SmallVector<Node> operands = graph.getOperands(node);
       if (operands[0] >= 0 && operands[1] >= 0 &&

@@ -32,6 +32,11 @@ private:
   std::vector<NumberSets::Set> points;
 };
 
+/// The rows of a tensor of which `left` and `right` have different ones, as
+/// where vmap computes both alike; 0 if they have no such tensor in common.
+int64_t getStackedRows(const ValueGraph &graph, ValueGraph::Node left,
+                       ValueGraph::Node right);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_ANALYSIS_ROLES_GRADIENTPOINTS_H

@@ -273,6 +273,10 @@ void RoleFinder::keepPoints(const GradientDifference &difference) {
       point[provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true)]
           .push_back(op);
     }
+  if (difference.rows > 1)
+    for (Value gather : difference.points[0])
+      if (cast<ShapedType>(gather.getType()).getDimSize(0) == difference.rows)
+        atPoints.insert(gather.getDefiningOp());
   for (int side : {0, 1}) {
     llvm::DenseSet<Type> counterparts;
     for (const auto &[slice, gathers] : points[1 - side])

@@ -75,6 +75,9 @@ struct GradientDifference {
   /// Results of the gathers that each of the two depends on, where both are of
   /// this step.
   std::array<llvm::SmallVector<mlir::Value>, 2> points;
+  /// If both are rows of one sum, which are computed from rows of weights that
+  /// are gathered together: the number of rows. 0 otherwise.
+  int64_t rows = 0;
 };
 
 /// A gathered value, and the dim along which devices have parts of it.
