@@ -163,10 +163,11 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
                          entry.after != entry.origin.before;
     if (entry.isRewritten)
       entry.reason.clear();
-    else if (entry.origin.floor == Floor::None &&
-             (entry.reason.empty() || entry.origin.exact))
-      entry.reason = getFloorReason(entry.origin) +
-                     (entry.reason.empty() ? "" : "; " + entry.reason);
+    else if (std::string why = getFloorReason(entry.origin);
+             entry.origin.floor == Floor::None &&
+             (entry.reason.empty() ||
+              (entry.origin.exact && !StringRef(entry.reason).contains(why))))
+      entry.reason = why + (entry.reason.empty() ? "" : "; " + entry.reason);
     bool isInBranch = entry.origin.isConditional;
     add(isInBranch ? report.branchesBefore : report.before,
         entry.origin.before);
