@@ -67,6 +67,7 @@ Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
         StringAttr::get(collective.op->getContext(), collective.exact);
     origin.floor = Floor::None;
   }
+  origin.block = collective.block;
   origin.isConditional = collective.isConditional;
   origin.before = collective.getSentBytes(mesh);
   for (int64_t &bytes : origin.before)
@@ -88,6 +89,8 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   };
   // In the order in which a dictionary has them.
   add("before", builder.getI64ArrayAttr(origin.before));
+  if (origin.block != 0)
+    addNumber("block", origin.block);
   if (origin.isConditional)
     add("conditional", builder.getUnitAttr());
   if (origin.exact)
@@ -167,6 +170,7 @@ static Origin readOrigin(DictionaryAttr attr) {
   origin.modelBytes = getInt("model_bytes");
   origin.trips = getInt("trips");
   origin.share = getInt("share");
+  origin.block = getInt("block");
   origin.reason = getString("reason").str();
   if (auto before = attr.getAs<ArrayAttr>("before"))
     for (Attribute bytes : before)
@@ -239,6 +243,14 @@ Floor zpp::getFloor(Operation *op) {
   for (DictionaryAttr origin : getDictionaries(op->getAttr(kOriginAttr)))
     floor = std::max(floor, readFloor(origin));
   return floor;
+}
+
+int64_t zpp::getLargestBlock(Operation *op) {
+  int64_t block = 0;
+  for (const Origin &origin : getOrigins(op))
+    if (origin.block > 0)
+      block = block ? std::min(block, origin.block) : origin.block;
+  return block;
 }
 
 std::string zpp::getFloorReason(ArrayRef<Origin> origins) {

@@ -15,16 +15,22 @@ using namespace zpp;
 using namespace zpp::zero;
 
 QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
-  Floor floor = Floor::Any;
-  for (Operation *op : ops)
-    if (op)
-      floor = std::max(floor, getFloor(op));
-  if (!quant || floor == Floor::None)
-    return QuantAttr();
-  if (floor == Floor::Any)
+  if (!quant)
     return quant;
-  return QuantAttr::get(quant.getContext(), WireFormatKind::I8,
-                        quant.getBlock(), quant.getRotate());
+  Floor floor = Floor::Any;
+  int64_t block = quant.getBlock();
+  for (Operation *op : ops)
+    if (op) {
+      floor = std::max(floor, getFloor(op));
+      if (int64_t largest = getLargestBlock(op))
+        block = std::min(block, largest);
+    }
+  if (floor == Floor::None)
+    return QuantAttr();
+  return QuantAttr::get(quant.getContext(),
+                        floor == Floor::I8 ? WireFormatKind::I8
+                                           : quant.getFormat(),
+                        block, quant.getRotate());
 }
 
 void zpp::remarkFloor(Operation *op, StringRef pass) {

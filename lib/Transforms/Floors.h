@@ -13,7 +13,8 @@
 namespace zpp {
 
 /// `quant`, or the wider format that the floors of the collectives `ops` ask
-/// for (zero-set-floors); null if one of them is to travel unquantized. Null
+/// for (zero-set-floors), in smaller blocks if they move stacks of small
+/// parameters; null if one of them is to travel unquantized. Null
 /// ops have none.
 zero::QuantAttr widen(zero::QuantAttr quant,
                       llvm::ArrayRef<mlir::Operation *> ops);

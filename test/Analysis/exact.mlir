@@ -3,7 +3,7 @@
 
 // What is never rounded, and what is told apart for it (docs/rules.md): bits (R17), the
 // points of a difference of gradients (R14), integers that a layer takes (R16),
-// broadcasts (R1), and weights that wait in a loop (R6). Each has a step that the rule
+// broadcasts (R1), weights that wait in a loop (R6), and stacks (R18). Each has a step that the rule
 // lets pass and one that it stops.
 
 // R17, bits: a view as the same type shows numbers.
@@ -419,4 +419,66 @@ func.func @r3_updated(%w: tensor<32x8xf32>, %x: tensor<16x32xi32>) -> tensor<32x
   // expected-remark@+1 {{element by element; updated=i8 sends by how much it has changed (R3)}}
   %all = "stablehlo.all_gather"(%new) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x8xf32>) -> tensor<32x8xf32>
   return %all : tensor<32x8xf32>
+}
+
+// -----
+
+// R18, stack: a device has a block of 32 of each matrix.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r18_stack(
+func.func @r18_stack(%w: tensor<2x4x8xf32>, %x: tensor<16x32xi32>) -> tensor<2x4x8xf32> {
+  // CHECK: zero.all_gather {{.*}} block = 32
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x4x8xf32>) -> tensor<2x32x8xf32>
+  %a = "stablehlo.slice"(%whole) <{start_indices = array<i64: 0, 0, 0>, limit_indices = array<i64: 1, 32, 8>, strides = array<i64: 1, 1, 1>}> : (tensor<2x32x8xf32>) -> tensor<1x32x8xf32>
+  %b = "stablehlo.slice"(%whole) <{start_indices = array<i64: 1, 0, 0>, limit_indices = array<i64: 2, 32, 8>, strides = array<i64: 1, 1, 1>}> : (tensor<2x32x8xf32>) -> tensor<1x32x8xf32>
+  %first = "stablehlo.reshape"(%a) : (tensor<1x32x8xf32>) -> tensor<32x8xf32>
+  %second = "stablehlo.reshape"(%b) : (tensor<1x32x8xf32>) -> tensor<32x8xf32>
+  %t = "stablehlo.convert"(%x) : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = "stablehlo.dot"(%t, %first) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.dot"(%t, %second) : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  %dy = "stablehlo.dot"(%t, %y) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %dz = "stablehlo.dot"(%t, %z) : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %ra = "stablehlo.reshape"(%dy) : (tensor<32x8xf32>) -> tensor<1x32x8xf32>
+  %rb = "stablehlo.reshape"(%dz) : (tensor<32x8xf32>) -> tensor<1x32x8xf32>
+  %g = "stablehlo.concatenate"(%ra, %rb) <{dimension = 0 : i64}> : (tensor<1x32x8xf32>, tensor<1x32x8xf32>) -> tensor<2x32x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} block = 32
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %add = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<2x32x8xf32>) -> tensor<2x4x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<2x4x8xf32>, tensor<2x4x8xf32>) -> tensor<2x4x8xf32>
+  return %new : tensor<2x4x8xf32>
+}
+
+// -----
+
+// A device has 16 elements of each.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["node"=2, "gpu"=4]>, sym_name = "mesh"}> : () -> ()
+// CHECK-LABEL: func @r18_stack_not(
+func.func @r18_stack_not(%w: tensor<2x2x8xf32>, %x: tensor<16x16xi32>) -> tensor<2x2x8xf32> {
+  // CHECK: zero.all_gather {{.*}} exact = "a device has 16 elements of each of its parameters, which are no whole blocks (R18)", floor = "none"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x2x8xf32>) -> tensor<2x16x8xf32>
+  %a = "stablehlo.slice"(%whole) <{start_indices = array<i64: 0, 0, 0>, limit_indices = array<i64: 1, 16, 8>, strides = array<i64: 1, 1, 1>}> : (tensor<2x16x8xf32>) -> tensor<1x16x8xf32>
+  %b = "stablehlo.slice"(%whole) <{start_indices = array<i64: 1, 0, 0>, limit_indices = array<i64: 2, 16, 8>, strides = array<i64: 1, 1, 1>}> : (tensor<2x16x8xf32>) -> tensor<1x16x8xf32>
+  %first = "stablehlo.reshape"(%a) : (tensor<1x16x8xf32>) -> tensor<16x8xf32>
+  %second = "stablehlo.reshape"(%b) : (tensor<1x16x8xf32>) -> tensor<16x8xf32>
+  %t = "stablehlo.convert"(%x) : (tensor<16x16xi32>) -> tensor<16x16xf32>
+  %y = "stablehlo.dot"(%t, %first) : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %z = "stablehlo.dot"(%t, %second) : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %dy = "stablehlo.dot"(%t, %y) : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %dz = "stablehlo.dot"(%t, %z) : (tensor<16x16xf32>, tensor<16x8xf32>) -> tensor<16x8xf32>
+  %ra = "stablehlo.reshape"(%dy) : (tensor<16x8xf32>) -> tensor<1x16x8xf32>
+  %rb = "stablehlo.reshape"(%dz) : (tensor<16x8xf32>) -> tensor<1x16x8xf32>
+  %g = "stablehlo.concatenate"(%ra, %rb) <{dimension = 0 : i64}> : (tensor<1x16x8xf32>, tensor<1x16x8xf32>) -> tensor<2x16x8xf32>
+  // CHECK: zero.reduce_scatter {{.*}} exact = "a device has 16 elements of each of its parameters, which are no whole blocks (R18)", floor = "none"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %add = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%add) : (tensor<f32>) -> ()
+  }) : (tensor<2x16x8xf32>) -> tensor<2x2x8xf32>
+  %new = "stablehlo.subtract"(%w, %mine) : (tensor<2x2x8xf32>, tensor<2x2x8xf32>) -> tensor<2x2x8xf32>
+  return %new : tensor<2x2x8xf32>
 }

@@ -9,7 +9,7 @@
 // the input that it replaces:
 //
 //   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
-//                 trips, before, gets, floor}: the collective before the
+//                 trips, before, gets, floor, block}: the collective before the
 //                 rewrite, what it gets from options that not all can have,
 //                 and the narrowest format that it may have. If several travel
 //                 in one buffer, an array of these, each with its `share` of
@@ -81,6 +81,8 @@ struct Origin {
   Floor floor = Floor::Any;
   mlir::StringAttr exact;
   /// See StepCollective.
+  int64_t block = 0;
+  /// See StepCollective.
   bool isConditional = false;
 };
 
@@ -116,6 +118,9 @@ bool hasOrigin(const StepCollective &collective);
 /// The floor of what `op` replaces: if it replaces several collectives, of the
 /// one that allows least.
 Floor getFloor(mlir::Operation *op);
+/// The most elements that a block may have of what `op` replaces; 0 for any
+/// number.
+int64_t getLargestBlock(mlir::Operation *op);
 /// Why what `origins` tell of, whose floor is None, is not quantized.
 std::string getFloorReason(llvm::ArrayRef<Origin> origins);
 /// Removes the origin, the reason and the source of the exchange `op`, and

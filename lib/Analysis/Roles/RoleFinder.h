@@ -10,6 +10,7 @@
 
 #include "Bits.h"
 #include "Broadcasts.h"
+#include "Stacks.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Roles/GradientProof.h"
 #include "zpp/Analysis/Roles/Roles.h"
@@ -95,6 +96,7 @@ private:
   }
 
   void keepExact();
+  Objection chooseBlock(StepCollective &collective);
 
   GradientProver &getProver();
   const Bits &getBits();
@@ -119,6 +121,7 @@ private:
   StepFlow flow;
   std::unique_ptr<GradientProver> prover;
   std::optional<Bits> bits;
+  std::optional<Stacks> stacks;
   std::optional<Broadcasts> broadcasts;
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
   /// Sums of what a step collects beside gradients.

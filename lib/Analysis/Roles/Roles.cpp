@@ -18,8 +18,11 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/BlockQuant.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
+
+#include <numeric>
 
 using namespace mlir;
 using namespace zpp;
@@ -197,31 +200,83 @@ bool RoleFinder::isBroadcast(const StepCollective &sum) {
   return broadcasts->isBroadcast(sum);
 }
 
-/// Says which gathers move what is never rounded: R1, integers; R17, what is
-/// read as another kind of number; and R14, the points of a difference of
-/// gradients.
+/// Says which collectives move what is never rounded: R1, integers; R17, what
+/// is read as another kind of number; R14, the points of a difference of
+/// gradients; and R18, stacks of parameters that have no blocks of their own.
 void RoleFinder::keepExact() {
-  for (StepCollective &gather : collectives) {
-    if (gather.kind != CollectiveKind::AllGather ||
-        (gather.role != Role::Weight && !gather.isState))
+  for (StepCollective &collective : collectives) {
+    Value operand = collective.op->getNumOperands() == 1
+                        ? collective.op->getOperand(0)
+                        : Value();
+    if (!operand || (collective.role != Role::Weight &&
+                     collective.role != Role::Gradient && !collective.isState))
       continue;
-    Objection why;
-    if (getElementTypeOrSelf(gather.op->getOperand(0)).isInteger()) {
-      if (gather.rule == Rule::Layer || gather.rule == Rule::Declared)
+    Objection why = chooseBlock(collective);
+    bool isGather = collective.kind == CollectiveKind::AllGather;
+    if (isGather && getElementTypeOrSelf(operand).isInteger()) {
+      if (collective.rule == Rule::Layer || collective.rule == Rule::Declared)
         why = {Rule::Form, "its elements are integers"};
-    } else if (std::string bits = getBits().explain(gather.op->getOperand(0),
-                                                    gather.op->getResult(0));
+    } else if (std::string bits =
+                   isGather
+                       ? getBits().explain(operand, collective.op->getResult(0))
+                       : "";
                !bits.empty()) {
       why = {Rule::Bits, "its elements are bits, not numbers: " + bits};
-    } else if (gather.role == Role::Weight && atPoints.contains(gather.op)) {
+    } else if (collective.role == Role::Weight &&
+               atPoints.contains(collective.op)) {
       why = {
           Rule::Difference,
           "the step subtracts gradients at two points that are close to each "
           "other, of which this is one; gradients-of names gradients"};
     }
     if (why)
-      gather.exact = why.reason + " (" + getRuleName(why.rule).str() + ")";
+      collective.exact = why.reason + " (" + getRuleName(why.rule).str() + ")";
   }
+}
+
+/// Chooses blocks for a stack of parameters, if the collective moves one.
+/// Objects to any where a device has no whole blocks of each parameter.
+Objection RoleFinder::chooseBlock(StepCollective &collective) {
+  bool isGather = collective.kind == CollectiveKind::AllGather;
+  Operation *op = collective.op;
+  Value whole = isGather ? op->getResult(0) : op->getOperand(0);
+  Value part = isGather ? op->getOperand(0) : op->getResult(0);
+  if (!isFloatTensor(whole.getType()) || !isFloatTensor(part.getType()))
+    return {};
+  if (!stacks)
+    stacks.emplace(getProver().getGraph());
+  auto type = cast<RankedTensorType>(whole.getType());
+  SmallVector<bool> numbering(type.getRank());
+  auto read = [&](Value value) {
+    for (auto [dim, isNumber] :
+         llvm::enumerate(stacks->getNumberingDims(value, type)))
+      numbering[dim] = numbering[dim] || isNumber;
+  };
+  read(whole);
+  // A gradient has the shape of its weight.
+  if (!isGather)
+    for (Value weight : stacks->getValues())
+      if (auto shape = cast<RankedTensorType>(weight.getType()).getShape();
+          shape == type.getShape() ||
+          shape == cast<RankedTensorType>(part.getType()).getShape())
+        read(weight);
+  if (!llvm::is_contained(numbering, true))
+    return {};
+  // What a device has of a parameter.
+  int64_t devices = std::max<int64_t>(zpp::numDevices(collective.axes), 1);
+  int64_t size = getParameterSize(
+      cast<RankedTensorType>(part.getType()).getShape(), numbering);
+  if (collective.kind == CollectiveKind::AllReduce)
+    size = std::gcd(size, llvm::divideCeil(type.getNumElements(), devices));
+  int64_t block = size & -size;
+  if (block < kMinBlock)
+    return {Rule::Stack,
+            "a device has " + std::to_string(size) +
+                " elements of each of its parameters, which are no whole "
+                "blocks"};
+  if (block < kMaxBlock)
+    collective.block = block;
+  return {};
 }
 
 /// The keys of getMirrorKeys(), numbered.

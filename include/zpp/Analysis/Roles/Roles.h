@@ -54,9 +54,12 @@ struct StepCollective : CollectiveView {
   bool isState = false;
   /// True if the step decides, by a condition, whether it runs.
   bool isConditional = false;
-  /// For a gather: why its elements are never rounded, with the rule; empty
-  /// where they may be.
+  /// Why its elements are never rounded, with the rule; empty where they may
+  /// be.
   std::string exact;
+  /// The most elements of a block that has no others than of one parameter; 0
+  /// where any block is of one.
+  int64_t block = 0;
 };
 
 /// Arguments of the step that its user names: "all", or argument numbers and
@@ -106,7 +109,7 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
-/// docs/rules.md has the rules, R1 to R17; `StepCollective::rule` names the one
+/// docs/rules.md has the rules, R1 to R18; `StepCollective::rule` names the one
 /// that decided. In short:
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point

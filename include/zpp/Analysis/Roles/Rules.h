@@ -32,14 +32,15 @@ enum class Rule {
   Difference,
   Declared,
   Layer,
-  Bits
+  Bits,
+  Stack
 };
 
-/// "R1" to "R17"; empty for None.
+/// "R1" to "R18"; empty for None.
 inline llvm::StringRef getRuleName(Rule rule) {
   constexpr llvm::StringLiteral names[] = {
-      "",   "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8",
-      "R9", "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17"};
+      "",    "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8", "R9",
+      "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18"};
   return names[static_cast<unsigned>(rule)];
 }
 
