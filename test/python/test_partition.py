@@ -509,6 +509,27 @@ def test_what_cannot_be_partitioned_is_left_with_a_warning(monkeypatch):
         fast(put(W, mesh, ("node", "gpu")), put(X, mesh, ("node", "gpu")))
 
 
+def test_xla_ends_after_its_partitioner(monkeypatch):
+    """Nothing of what it would do then is used."""
+    client, reasons = _partitioner._client(), []
+
+    class Client:
+        devices = staticmethod(client.devices)
+
+        @staticmethod
+        def compile_and_load(*arguments):
+            try:
+                return client.compile_and_load(*arguments)
+            except Exception as error:
+                reasons.append(str(error))
+                raise
+
+    monkeypatch.setattr(_partitioner, "_client", Client)
+    text = exported(SHARDED).complete_text
+    assert len(reasons) == 1 and "zpp.end" in reasons[0]
+    assert "zpp.end" not in text and "all_gather" in text
+
+
 @pytest.mark.compiler
 def test_all_variants_of_a_schedule_are_partitioned_at_once(monkeypatch):
     mesh = mesh_of(*TWO)
