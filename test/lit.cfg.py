@@ -11,7 +11,8 @@ Substitutions: the tools by their bare names, and
   %docs_python  Python with docs/requirements.txt (feature `docs`)
 Features: `jax`; `docs` (after `make docs`); `cuda` (nvcc and a GPU); `simulated-gpu` (back end cuda without
 either); `small-disk` (a user may mount one); `sanitizer` (libraries that only a sanitized program can link); each of
-zpp's optional tools that was built, by its name.
+zpp's optional tools that was built, by its name; `registered-ops` (zpp-opt is test/StandIn's, to which all attributes
+of an op are properties).
 """
 
 import glob
@@ -34,6 +35,10 @@ zpp_opt = lit_config.params.get("zpp-opt", "zpp-opt")
 config.test_exec_root = os.path.join(
     config.zpp_obj_root, "test" if zpp_opt == "zpp-opt" else f"test-{zpp_opt}"
 )
+if zpp_opt != "zpp-opt":
+    # They have a place of their own in the build tree, and do not start it.
+    config.excludes.append("Unit")
+    config.available_features.add("registered-ops")
 
 llvm_config.use_default_substitutions()
 

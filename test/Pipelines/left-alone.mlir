@@ -1,3 +1,4 @@
+// UNSUPPORTED: registered-ops
 // A collective that is imported and then left alone, because of the links,
 // comes out as the same op, with the same types and attributes and nothing
 // around it.

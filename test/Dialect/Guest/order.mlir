@@ -1,3 +1,4 @@
+// UNSUPPORTED: registered-ops
 // RUN: zpp-opt %s --split-input-file --verify-diagnostics
 
 // In regions of guests values are defined before they are used, as in those of

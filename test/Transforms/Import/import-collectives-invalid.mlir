@@ -1,3 +1,4 @@
+// UNSUPPORTED: registered-ops
 // RUN: zpp-opt %s --zero-import-collectives="weights-of=all gradients-of=all" --split-input-file \
 // RUN:   --verify-diagnostics
 
