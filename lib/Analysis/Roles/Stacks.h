@@ -13,9 +13,9 @@
 
 namespace zpp {
 
-/// Which tensors of a step are stacks of parameters, such as the gains of all
-/// layers: it reads them one by one, or computes with all of them at once but
-/// with none together. One parameter may be many times as large as its
+/// The tensors of a step that are stacks of parameters, such as the gains of
+/// all layers: it reads them one by one, or computes with all of them at once
+/// but with none together. One parameter may be many times as large as its
 /// neighbor, so a block that both share has a step too coarse for one of them.
 class Stacks {
 public:
