@@ -71,6 +71,8 @@ class Gathers:
         #: The pass in which what is held was filled, and the first step.
         self._filled: tuple[int, int] | None = None
         self._first_step = shared.steps
+        #: Whether forward passes have used what another one has filled.
+        self._is_reused = False
         #: Whether weights were written to after the vote in the middle of a pass.
         self._is_late = False
         #: The latest gather by hops.
@@ -191,6 +193,8 @@ class Gathers:
         be added to it, as the ranks of the gather decide together."""
         secondary, step = self._secondary, self._shared.steps
         is_held = secondary.is_for(key, step)
+        self._is_reused |= (is_held and not _pytorch.is_backward()
+                            and self._filled != _pytorch.current_pass())
         takes_differences = (sends_differences(options)
                              and secondary.has_base(hops.outer, step))
         if not is_held and not takes_differences:
@@ -274,12 +278,12 @@ class Gathers:
         return outer
 
     def _checks(self, options: Options) -> bool:
-        """Whether uses of what is held now are checked. A step of one micro-batch uses it
-        in its backward pass only, between which and the forward pass nobody writes to
+        """Whether uses of what is held now are checked. A step of one forward pass uses
+        it in its backward pass only, between which and the former nobody writes to
         weights: that is checked in some steps."""
         step = self._shared.steps
         return (step - self._first_step < _FIRST or step % _EVERY == 0
-                or not torch.is_grad_enabled()
+                or self._is_reused or not _pytorch.computes_gradients()
                 or not _fsdp.is_trained(self._parameters)
                 or not _fsdp.reduces(self._parameters)
                 or options.accumulate not in (None, "none"))

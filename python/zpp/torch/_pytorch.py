@@ -244,8 +244,9 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-#: How many forward passes `count_forward_passes` has counted.
-_forward_passes = 0
+#: How many forward passes `count_forward_passes` has counted, and whether gradients are
+#: computed in the latest: FSDP2 gathers without.
+_forward_passes, _has_gradients = 0, False
 
 
 def current_pass() -> tuple[int, int]:
@@ -255,8 +256,15 @@ def current_pass() -> tuple[int, int]:
 
 
 def begin_forward_pass() -> None:
-    global _forward_passes
+    global _forward_passes, _has_gradients
     _forward_passes += 1
+    _has_gradients = torch.is_grad_enabled()
+
+
+def computes_gradients() -> bool:
+    """Whether gradients are computed in the forward pass that is under way, or was the
+    latest."""
+    return _has_gradients
 
 
 def count_forward_passes(module: FSDPModule) -> None:
