@@ -48,6 +48,9 @@ class Prediction:
     #: The device computes, and it stands still for communication.
     compute: float
     exposed: float
+    #: No schedule is shorter, whatever starts when; by resource, what makes it so long.
+    bound: float
+    bound_by: Mapping[str, float]
     #: By tier: what it sends, and how long the links are busy.
     sent: Mapping[str, int]
     busy: Mapping[str, float]
@@ -62,6 +65,17 @@ class Prediction:
     #: (stream, begin, end, label) of what runs.
     tasks: tuple[tuple[str, float, float, str], ...] = dataclasses.field(
         repr=False)
+
+    @property
+    def binding(self) -> str:
+        """The resource that makes the bound so long, with its part of it."""
+        name = max(self.bound_by, key=lambda name: self.bound_by[name], default="-")
+        return f"{name} {self.bound_by[name] / self.bound:.0%}" if self.bound_by else name
+
+    @property
+    def above(self) -> float:
+        """The part by which the step is longer than its bound."""
+        return self.seconds / self.bound - 1 if self.bound else 0.0
 
 
 #: The in-flight limits that `plan` compares with the chosen one, as parts of it.
@@ -153,7 +167,8 @@ class Plan:
 
     def table(self) -> str:
         """The predictions as a table to be read."""
-        header = ["plan", "step", "speed-up", "compute", "exposed"]
+        header = ["plan", "step", "speed-up", "above bound", "which is", "compute",
+                  "exposed"]
         for tier in self.mesh:
             header += [f"{tier} sent", "busy"]
         header += ["state", "secondary", "peak"]
@@ -162,6 +177,8 @@ class Plan:
         for prediction in self.predictions:
             row = [prediction.name, _milliseconds(prediction.seconds),
                    f"{first.seconds / prediction.seconds:.2f}x",
+                   f"{prediction.above:.1%}",
+                   prediction.binding,
                    _milliseconds(prediction.compute),
                    _milliseconds(prediction.exposed)]
             for tier in self.mesh:
@@ -308,7 +325,8 @@ def _read(name: str, options: Options, report: dict) -> Prediction:
     time, total = report["time"], report["total"]
     return Prediction(
         name, options, time["usec"] / 1e6, time["compute_usec"] / 1e6,
-        time["exposed_usec"] / 1e6, total["after"],
+        time["exposed_usec"] / 1e6, time["bound_usec"] / 1e6,
+        {name: usec / 1e6 for name, usec in time["bound_by"].items()}, total["after"],
         {tier: usec / 1e6 for tier, usec in time["busy_usec"].items()},
         time["state_bytes"], total["secondary_bytes"], time["peak_bytes"],
         report.get("prefetch_bytes"), tuple(map(tuple, time["tasks"])))

@@ -25,10 +25,16 @@
 // A ring of 4 devices takes 3 steps; the 2 devices of a node share its way out:
 // 3 * 512 KiB / 2 at 1 GB/s are 786 usec, and 15 + 14 + 2 * 3.4 usec of latency
 // make 822. A product of 2 * 1024^3 operations takes 36 usec at 60 % of the
-// peak. The second gather begins as the first product does, and hides 36 usec.
+// peak. The second gather begins as the first product does, and hides 36 usec:
+// no schedule is shorter.
 // Then there are three matrices of 2 MiB: of both gathers, and the product.
 
 // CHECK:      "time": {
+// CHECK-NEXT: "bound_by": {
+// CHECK-NEXT:   "compute": 35.
+// CHECK-NEXT:   "node": 1644.
+// CHECK-NEXT: },
+// CHECK-NEXT: "bound_usec": 1680.
 // CHECK:      "busy_usec": {
 // CHECK-NEXT:   "gpu": {{1644\.[0-9]+}}
 // CHECK-NEXT:   "node": {{1644\.[0-9]+}}
@@ -54,6 +60,7 @@
 // CHECK-NEXT: "usec": 1680.2
 
 // TABLE:      predicted step: 1.7 ms, of which compute 0.1 ms and exposed communication 1.6 ms; links busy node 1.6 ms, gpu 1.6 ms
+// TABLE-NEXT: 0.0 % above the bound of any schedule, 1.7 ms: compute 0.0 ms, node 1.6 ms
 // TABLE-NEXT: a device holds 3.0 MiB of arguments, and about 9.0 MiB at the peak
 // TABLE-NOT:  unknown number
 // TWICE:      "compute_usec": 143.16

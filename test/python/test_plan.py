@@ -46,6 +46,11 @@ def test_all_techniques_have_a_row(slow):
         assert (row.secondary_bytes > 0) == ("secondary" in
                                              TECHNIQUES[row.name])
         assert row.sent["node"] <= first.sent["node"]
+        # No resource can do with less, and no schedule is shorter.
+        assert max(row.compute, *row.busy.values()) <= row.bound * 1.0001
+        assert row.bound <= row.seconds * 1.0001
+        assert row.binding.split()[0] in ("compute", "node", "gpu")
+        assert sum(row.bound_by.values()) == pytest.approx(row.bound, rel=0.01)
         for stream, begin, end, _ in row.tasks:
             assert 0 <= begin < end <= row.seconds * 1e6 * 1.0001, stream
 

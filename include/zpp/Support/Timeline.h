@@ -39,6 +39,7 @@ public:
 
   /// Returns the number of a new stream.
   size_t addStream(std::string name);
+  size_t getNumStreams() const { return streams.size(); }
 
   /// Places a task that occupies all of `streams`, the first of which it is
   /// listed under, and that needs what is there at `ready`. Returns its end.

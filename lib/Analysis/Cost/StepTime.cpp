@@ -10,6 +10,7 @@
 #include "ComputeCosts.h"
 #include "HostTasks.h"
 #include "PeakMemory.h"
+#include "ProblemBuilder.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
@@ -30,8 +31,8 @@ public:
                 const DeviceModel &device, double scale, StepTime &time)
       : module(module), mesh(mesh), links(links), time(time),
         timeline(time.timeline), streams(time.timeline, mesh),
-        host(mesh, links, streams), reader(mesh),
-        costs(device, scale, mesh.numDevices()) {
+        host(mesh, links, streams), problem(time.problem, time.begins),
+        reader(mesh), costs(device, scale, mesh.numDevices()) {
     for (const StepCollective &collective : collectives)
       addLabel(collective);
   }
@@ -46,6 +47,8 @@ public:
     // The step ends when everything that was started is there.
     timeline.wait(streams.compute, timeline.getEnd());
     time.usec = timeline.getEnd();
+    problem.addRest(timeline);
+    time.bound = time.problem.getBound();
     time.computeUsec = timeline.getBusy(streams.compute);
     time.exposedUsec = timeline.getWaited(streams.compute);
     for (size_t stream : streams.tiers)
@@ -54,6 +57,8 @@ public:
   }
 
 private:
+  using Maker = ProblemBuilder::Maker;
+
   void addLabel(const StepCollective &collective) {
     Operation *site = collective.start ? collective.start : collective.op;
     SmallVector<Origin> origins = getOrigins(collective);
@@ -108,11 +113,11 @@ private:
       Block &block = ManualView(op).getBody();
       for (auto [operand, argument] :
            llvm::zip(op->getOperands(), block.getArguments()))
-        setReady(ValueRange(argument), getReady(operand));
+        passOn(operand, argument);
       runBlock(block);
       for (auto [result, yielded] :
            llvm::zip(op->getResults(), block.back().getOperands()))
-        setReady(ValueRange(result), getReady(yielded));
+        passOn(yielded, result);
       return;
     }
     // The longest branch counts.
@@ -121,13 +126,23 @@ private:
     runCompute(op);
   }
 
+  /// Has `to` be there when `from` is.
+  void passOn(Value from, Value to) {
+    setReady(ValueRange(to), getReady(from));
+    problem.setMaker(ValueRange(to), problem.getMaker(ValueRange(from)));
+  }
+
   void runCompute(Operation *op) {
     double when = getReady(op->getOperands());
-    if (isBarrier(op))
+    if (isBarrier(op)) {
+      problem.passMakers(op, op->getResults());
       return setReady(op->getResults(), when);
+    }
     double usec = costs.getUsec(op);
-    if (usec == 0)
+    if (usec == 0) {
+      problem.setMaker(op->getResults(), problem.getMaker(op->getOperands()));
       return setReady(op->getResults(), when);
+    }
     time.flops += costs.getFlops(op) * trips;
     if (when > 0 && isPending(op->getOperands()))
       lastUse = std::max(when, timeline.getFree(streams.compute));
@@ -137,6 +152,13 @@ private:
     bool isEarly = when == 0 && !costs.getFlops(op) &&
                    (isFusible(op) || isa<func::CallOp>(op));
     setReady(op->getResults(), isEarly ? 0 : end);
+    bool isProduct = costs.getFlops(op) > 0;
+    Maker task = problem.addTask({streams.compute}, end - usec, usec,
+                                 {problem.getMaker(op->getOperands()),
+                                  isProduct ? lastProduct : std::nullopt});
+    if (isProduct)
+      lastProduct = task;
+    problem.setMaker(op->getResults(), isEarly ? std::nullopt : task);
   }
 
   /// True if one of `values` was gathered and is taken up for the first time.
@@ -157,8 +179,11 @@ private:
       most = std::max(most, usec);
     }
     timeline.wait(streams.compute, getReady(op->getOperands()));
-    setReady(op->getResults(),
-             timeline.place({streams.compute}, 0, most, "compute"));
+    double end = timeline.place({streams.compute}, 0, most, "compute");
+    setReady(op->getResults(), end);
+    problem.setMaker(op->getResults(),
+                     problem.addTask({streams.compute}, end - most, most,
+                                     problem.getMaker(op->getOperands())));
   }
 
   void runLoop(Operation *op) {
@@ -172,7 +197,7 @@ private:
       unknownLoops.insert(op);
     for (auto [operand, argument] :
          llvm::zip(op->getOperands(), body.getArguments()))
-      setReady(ValueRange(argument), getReady(operand));
+      passOn(operand, argument);
     // Operations are counted where they are seen first.
     int64_t outer = std::exchange(trips, 0);
     bool isFirst = true;
@@ -180,17 +205,21 @@ private:
       trips = isFirst ? outer * count : 0;
       isFirst = false;
       runBlock(body);
-      SmallVector<double> next;
+      SmallVector<std::pair<double, Maker>> next;
       for (Value value : body.back().getOperands())
-        next.push_back(getReady(value));
-      for (auto [argument, when] : llvm::zip(body.getArguments(), next))
-        setReady(ValueRange(argument), when);
+        next.emplace_back(getReady(value), problem.getMaker(ValueRange(value)));
+      for (auto [argument, yielded] : llvm::zip(body.getArguments(), next)) {
+        setReady(ValueRange(argument), yielded.first);
+        problem.setMaker(ValueRange(argument), yielded.second);
+      }
     });
     trips = outer;
     for (auto [result, argument] :
          llvm::zip(op->getResults(), body.getArguments())) {
       double when = getReady(argument);
       setReady(ValueRange(result), when > 0 ? when + shift : 0);
+      problem.setMaker(ValueRange(result),
+                       problem.getMaker(ValueRange(argument)));
     }
   }
 
@@ -202,30 +231,58 @@ private:
     return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
   }
 
+  /// The outputs of its start that a wait reads. Before them, a custom call has
+  /// the inputs.
+  static ValueRange getStarted(Operation *op) {
+    if (auto wait = dyn_cast<zero::WaitOp>(op))
+      return wait.getStarted();
+    return ValueRange(op->getOperands())
+        .drop_front(
+            std::min<size_t>(getInputs(op).size(), op->getNumOperands()))
+        .take_front(getOutputs(op).size());
+  }
+
   void runStart(Operation *op) {
     double begin = std::max(timeline.getFree(streams.compute),
                             getReady(op->getOperands()));
     double end = begin;
+    Maker after = problem.getMaker(getInputs(op));
+    SmallVector<Maker> tasks;
     if (FunctionOpInterface function = getStartedFunction(op)) {
       const std::string &label = labels[op];
       SmallVector<double> ends;
       for (const HostTask &task : host.get(function)) {
         double when = begin;
-        for (unsigned before : task.after)
-          when = std::max(when, ends[before]);
+        SmallVector<Maker> before;
+        for (unsigned other : task.after) {
+          when = std::max(when, ends[other]);
+          before.push_back(tasks[other]);
+        }
+        if (before.empty())
+          before.push_back(after);
         ends.push_back(timeline.place(task.streams, when, task.usec,
                                       task.isKernel ? "kernel" : label));
         end = std::max(end, ends.back());
+        tasks.push_back(problem.addTask(task.streams, ends.back() - task.usec,
+                                        task.usec, before));
       }
     }
     // Ties and the token pass through.
     setReady(op->getResults(), timeline.getFree(streams.compute));
     setReady(getOutputs(op), end);
+    problem.passMakers(op, op->getResults().drop_front(getOutputs(op).size()));
+    problem.setMaker(getOutputs(op),
+                     tasks.empty() ? after : problem.join(tasks));
   }
 
   void runWait(Operation *op) {
     timeline.wait(streams.compute, getReady(op->getOperands()));
     setReady(op->getResults(), timeline.getFree(streams.compute));
+    ValueRange outputs = getOutputs(op);
+    for (auto [started, output] : llvm::zip(getStarted(op), outputs))
+      problem.setMaker(ValueRange(output),
+                       problem.getMaker(ValueRange(started)));
+    problem.passMakers(op, op->getResults().drop_front(outputs.size()));
   }
 
   //===--------------------------------------------------------------------===//
@@ -263,14 +320,18 @@ private:
     }
   }
 
-  double placeCollective(const CollectiveView &view, double when) {
+  /// Places a collective after the task `after`.
+  double placeCollective(const CollectiveView &view, double when, Maker after) {
     // XLA has one stream for all of its collectives (X12).
     when = std::max(when, communicationFree);
     std::vector<size_t> used = getStreams(view);
     if (used.empty())
       used.push_back(streams.tiers.front());
-    communicationFree =
-        timeline.place(used, when, getUsec(view), labels[view.op]);
+    double usec = getUsec(view);
+    communicationFree = timeline.place(used, when, usec, labels[view.op]);
+    problem.setMaker(
+        view.op->getResults(),
+        problem.addTask(used, communicationFree - usec, usec, after));
     return communicationFree;
   }
 
@@ -285,7 +346,7 @@ private:
               static_cast<int64_t>(mesh.getAxes().size()))
         return;
       hops.insert(op);
-      setReady(op->getResults(), placeCollective(*view, 0));
+      setReady(op->getResults(), placeCollective(*view, 0, std::nullopt));
     });
     if (!hops.empty())
       timeline.wait(streams.compute, communicationFree);
@@ -294,13 +355,16 @@ private:
   void runCollective(Operation *op) {
     std::optional<CollectiveView> view = reader.read(op);
     double when = getReady(op->getOperands());
-    if (!view)
+    Maker after = problem.getMaker(op->getOperands());
+    if (!view) {
+      problem.setMaker(op->getResults(), after);
       return setReady(op->getResults(), when);
+    }
     bool isGather = view->kind == CollectiveKind::AllGather;
     if (view->kind == CollectiveKind::AllToAll && op->hasAttr(kOriginAttr)) {
       // XLA starts it where it stands and needs it at once.
       when = std::max(when, timeline.getFree(streams.compute));
-      timeline.wait(streams.compute, placeCollective(*view, when));
+      timeline.wait(streams.compute, placeCollective(*view, when, after));
       return setReady(op->getResults(), timeline.getFree(streams.compute));
     }
     if (isGather) {
@@ -308,7 +372,7 @@ private:
       for (Value result : op->getResults())
         pending.insert(result);
     }
-    setReady(op->getResults(), placeCollective(*view, when));
+    setReady(op->getResults(), placeCollective(*view, when, after));
   }
 
   ModuleOp module;
@@ -318,6 +382,7 @@ private:
   Timeline &timeline;
   Streams streams;
   HostFunctions host;
+  ProblemBuilder problem;
   CollectiveReader reader;
   ComputeCosts costs;
   ProvenanceAnalysis provenances;
@@ -330,6 +395,10 @@ private:
   /// Gathered by XLA and not used yet; when the last of them was.
   llvm::DenseSet<Value> pending;
   double lastUse = 0, communicationFree = 0;
+  /// Products keep their order in the problem. Without a limit of memory, what
+  /// the backward pass computes again could otherwise be done while the forward
+  /// pass waits.
+  Maker lastProduct;
   /// Collectives that are placed before the others.
   llvm::SmallPtrSet<Operation *, 16> hops;
   llvm::SmallPtrSet<Operation *, 4> unknownLoops;

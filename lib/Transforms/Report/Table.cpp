@@ -40,6 +40,10 @@ static std::string formatUnits(int64_t bytes, int64_t unit) {
   return text;
 }
 
+/// Resources that are the reason for a smaller part of the bound are not
+/// listed.
+static constexpr double kLeastShown = 0.01;
+
 static void printTime(const Report &report, raw_ostream &os) {
   if (!report.time)
     return;
@@ -53,6 +57,18 @@ static void printTime(const Report &report, raw_ostream &os) {
   for (auto [index, axis] : llvm::enumerate(report.mesh.getAxes()))
     os << (index == 0 ? " " : ", ") << axis.name << " "
        << milliseconds(time.busyUsec[index]);
+  if (time.bound.usec > 0) {
+    os << "\n"
+       << llvm::format("%.1f %%", 100 * (time.usec / time.bound.usec - 1))
+       << " above the bound of any schedule, " << milliseconds(time.bound.usec);
+    StringRef separator = ": ";
+    for (auto [stream, usec] : llvm::enumerate(time.bound.byResource))
+      if (usec > kLeastShown * time.bound.usec) {
+        os << separator << time.timeline.getName(stream) << " "
+           << milliseconds(usec);
+        separator = ", ";
+      }
+  }
   os << "\na device holds " << formatBytes(time.stateBytes)
      << " of arguments, and about " << formatBytes(time.peakBytes)
      << " at the peak\n";

@@ -16,6 +16,7 @@
 #include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Support/DeviceModel.h"
 #include "zpp/Support/LinkModel.h"
+#include "zpp/Support/ScheduleProblem.h"
 #include "zpp/Support/Timeline.h"
 
 namespace zpp {
@@ -33,7 +34,13 @@ struct StepTime {
   int64_t stateBytes = 0, peakBytes = 0;
   /// Loops whose number of iterations is not a constant, which count once.
   int64_t numUnknownLoops = 0;
+  /// When work happens. Its streams are the resources of `problem`.
   Timeline timeline;
+  /// Tasks of the step, and when the timeline begins each.
+  ScheduleProblem problem;
+  std::vector<double> begins;
+  /// The least time in which `problem` can be done.
+  ScheduleBound bound;
 };
 
 /// Schedules the ops of `module`, as it is written or rewritten, on a stream
@@ -51,6 +58,12 @@ struct StepTime {
 ///   there when the step begins before all else, all-to-alls where they stand.
 /// - Chains of element-wise ops are one kernel each, which reads and writes
 ///   what other ops computed or need.
+///
+/// The bound keeps what depends on what, which collectives travel together, and
+/// the order of products. Where starts and waits stand is free in it, and so is
+/// where other compute does, such as updates of weights.
+/// Iterations that the timeline does not place one by one are work that depends
+/// on nothing.
 ///
 /// `collectives` are those of the module. `scale` multiplies the time of
 /// compute.

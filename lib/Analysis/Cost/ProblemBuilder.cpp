@@ -1,0 +1,80 @@
+//===- ProblemBuilder.cpp - The problem of a step -------------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProblemBuilder.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+using namespace mlir;
+using namespace zpp;
+
+/// Tasks of a problem. Later ones count as work that depends on nothing.
+static constexpr size_t kMaxTasks = 1 << 17;
+
+ProblemBuilder::Maker ProblemBuilder::getMaker(ValueRange values) {
+  SmallVector<Maker> found;
+  for (Value value : values)
+    if (auto it = makers.find(value); it != makers.end())
+      found.push_back(it->second);
+  return join(found);
+}
+
+void ProblemBuilder::setMaker(ValueRange values, Maker task) {
+  for (Value value : values) {
+    if (task)
+      makers[value] = *task;
+    else
+      makers.erase(value);
+  }
+}
+
+void ProblemBuilder::passMakers(Operation *op, ValueRange results) {
+  ValueRange operands = op->getOperands();
+  for (auto [operand, result] :
+       llvm::zip(operands.take_back(results.size()), results))
+    setMaker(ValueRange(result), getMaker(ValueRange(operand)));
+}
+
+ProblemBuilder::Maker
+ProblemBuilder::addTask(const std::vector<size_t> &resources, double begin,
+                        double usec, ArrayRef<Maker> after) {
+  if (problem.size() >= kMaxTasks)
+    return std::nullopt;
+  std::vector<size_t> before;
+  for (Maker task : after)
+    if (task)
+      before.push_back(*task);
+  llvm::sort(before);
+  before.erase(llvm::unique(before), before.end());
+  begins.push_back(begin);
+  return problem.add(resources, usec, std::move(before));
+}
+
+ProblemBuilder::Maker ProblemBuilder::join(ArrayRef<Maker> tasks) {
+  Maker only;
+  bool isOne = true;
+  double begin = 0;
+  for (Maker task : tasks) {
+    if (!task)
+      continue;
+    isOne &= !only || only == task;
+    only = task;
+    begin = std::max(begin, problem.getEnd(*task, begins[*task]));
+  }
+  return isOne ? only : addTask({}, begin, 0, tasks);
+}
+
+void ProblemBuilder::addRest(const Timeline &timeline) {
+  for (size_t stream = 0; stream < timeline.getNumStreams(); ++stream) {
+    double busy = timeline.getBusy(stream);
+    double rest = busy - problem.getBusy(stream);
+    // Sums of doubles in another order differ.
+    if (rest > 1e-6 * busy)
+      problem.add({stream}, rest, {});
+  }
+}

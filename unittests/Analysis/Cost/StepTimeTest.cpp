@@ -1,0 +1,85 @@
+//===- StepTimeTest.cpp - The problem of a predicted step -----------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "zpp/Analysis/Cost/StepTime.h"
+
+#include "ParsedModule.h"
+
+using namespace mlir;
+using namespace zpp;
+
+namespace {
+
+constexpr llvm::StringLiteral kWhole = "tensor<1024x1024xbf16>";
+constexpr llvm::StringLiteral kShard = "tensor<256x1024xbf16>";
+
+std::string makeGather(const std::string &name, const std::string &operand) {
+  return "%" + name + " = \"stablehlo.all_gather\"(" + operand +
+         ") {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> "
+         ": tensor<1x4xi64>} : (" +
+         kShard.str() + ") -> " + kWhole.str() + "\n";
+}
+
+std::string makeProduct(const std::string &name, const std::string &operands) {
+  return "%" + name + " = \"stablehlo.dot_general\"(" + operands +
+         ") {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions "
+         "= [1], rhs_contracting_dimensions = [0]>} : (" +
+         kWhole.str() + ", " + kWhole.str() + ") -> " + kWhole.str() + "\n";
+}
+
+StepTime predict(const std::string &body) {
+  ParsedModule module("func.func @main(%x: " + kWhole.str() +
+                      ", %p: " + kShard.str() + ", %q: " + kShard.str() +
+                      ") -> " + kWhole.str() + " {\n" + body +
+                      "return %y : " + kWhole.str() + "\n}");
+  std::string error;
+  Mesh mesh = *Mesh::parse("node:4", error);
+  StepTime time = predictStepTime(module.get(), mesh, {},
+                                  *LinkModel::parse("node=8gbit", mesh, error),
+                                  *DeviceModel::parse("h100", error), 1);
+  // Every task stands where its problem allows it, at least where each
+  // iteration is placed.
+  if (time.begins.size() == time.problem.size())
+    EXPECT_EQ(time.problem.verify(time.begins), "");
+  EXPECT_LE(time.bound.usec, time.usec * (1 + 1e-9));
+  return time;
+}
+
+TEST(StepTimeTest, LinksAreTheBound) {
+  // XLA starts the second gather when the first product begins, which is as
+  // early as the link allows.
+  StepTime time =
+      predict(makeGather("a", "%p") + makeGather("b", "%q") +
+              makeProduct("c", "%x, %a") + makeProduct("y", "%c, %b"));
+  EXPECT_GE(time.begins.size(), 4u);
+  EXPECT_NEAR(time.bound.usec, time.busyUsec[0] + time.computeUsec / 2,
+              time.computeUsec / 100);
+}
+
+TEST(StepTimeTest, WhatANewPlanCouldHide) {
+  // XLA's one gather stands still until a product that does not need it.
+  StepTime time = predict(makeProduct("c", "%x, %x") + makeGather("a", "%p") +
+                          makeProduct("y", "%c, %a"));
+  EXPECT_NEAR(time.bound.usec, time.busyUsec[0] + time.computeUsec / 2,
+              time.computeUsec / 100);
+}
+
+TEST(StepTimeTest, IterationsDependOnEachOther) {
+  std::string body = makeGather("a", "%p") + makeProduct("z", "%v, %a");
+  for (int trips : {3, 300}) {
+    StepTime time =
+        predict(makeLoop("%l:2", trips, "%x", kWhole.str(),
+                         "%v: " + kWhole.str(), body, "%z") +
+                "%y = \"stablehlo.add\"(%l#1, %l#1) : (" + kWhole.str() + ", " +
+                kWhole.str() + ") -> " + kWhole.str() + "\n");
+    EXPECT_NEAR(time.busyUsec[0] / time.bound.usec, 1, 0.05) << trips;
+    // The last iterations of a long loop are not placed.
+    EXPECT_EQ(time.begins.size() == time.problem.size(), trips == 3);
+  }
+}
+
+} // namespace
