@@ -29,11 +29,7 @@ NO_REUSE = {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0,
 def compare(pool, config, steps=24, apart=APART, **options):
     """Trains with zpp and without; returns the results of the former."""
     ours = pool(train, config, steps, **options)
-    zero = {name: value for name, value in config["zero_optimization"].items()
-            if name not in ZEROPP}
-    plain = pool(train, {**{name: value for name, value in config.items()
-                            if name != "zpp"}, "zero_optimization": zero}, steps,
-                 **options)[0]
+    plain = pool(train, engines.without_zpp(config), steps, **options)[0]
     for one, other in zip(ours[0]["losses"], plain["losses"], strict=True):
         assert abs(one / other - 1) < apart
     assert ours[0]["losses"][-1] < ours[0]["losses"][0]

@@ -121,8 +121,10 @@ class _Left:
         Args:
           elements: of one rank's slice.
         """
-        self._calls[make_plan(kind, dtype, elements, False, self.mesh, group,
-                              self._options, reason, None)] += 1
+        # A group of experts may be no part of the mesh.
+        with contextlib.suppress(ValueError):
+            self._calls[make_plan(kind, dtype, elements, False, self.mesh, group,
+                                  self._options, reason, None)] += 1
 
     def entries(self, name: str) -> list[dict]:
         return [plan.entry(name, count) for plan, count in self._calls.items()]
@@ -165,8 +167,8 @@ class _Compression:
             for weight, each in self._parameters.items() if self._is_alone(each)}
         #: By the parameters whose gradients are reduced together.
         self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
-        for name, weight in weights.items():
-            self._check_group(name, weight)
+        for weight, each in self._parameters.items():
+            self._check_group(each.name, weight)
         self._agree({weight.ds_process_group for weight in weights.values()}, {
             "parameters": [[name, list(weight.ds_shape), str(weight.dtype),
                             weight in self._gathers]
