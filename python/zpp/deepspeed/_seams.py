@@ -152,7 +152,7 @@ def is_sliced(weight: nn.Parameter) -> bool:
     else: DeepSpeed keeps small ones whole, others on NVMe, and frozen ones in a format
     of its own if it is told to."""
     slice_ = weight.ds_tensor
-    return not (weight.ds_persist or slice_.final_location is not None
+    return not (weight.ds_persist or slice_.final_location == "nvme"
                 or hasattr(slice_, "ds_quant_scale"))
 
 
