@@ -206,13 +206,13 @@ def glance(data: Measured) -> str:
 
 def sizes(data: Measured) -> str:
     """A table of predicted steps of 7 B weights."""
-    lines = ["| | Gbit/s | FSDP | default | speed-up | busy | bound | of the bound |",
-             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    lines = ["| | Gbit/s | FSDP | default | speed-up | busy | bound | above it | which is |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for row in data.rows("sizes", size="7 B"):
         lines.append(
             f"| {row['form']} | {row['gbit']} | {row['fsdp']} | {row['default']} | "
             f"{row['fsdp'] / row['default']:.2f}x | {row['busy']} | {row['bound']} | "
-            f"{row['default'] / row['bound'] - 1:+.1%} |")
+            f"{row['default'] / row['bound'] - 1:+.1%} | {row['binding']} |")
     return "\n".join(lines)
 
 
