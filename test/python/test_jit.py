@@ -263,7 +263,8 @@ def test_an_unused_argument_of_what_was_lowered():
      "text, but got int$"),
     (b"abc", ValueError, "of a jax.export.Exported, but got 3 other bytes"),
     (b"ML\xefRabc", ValueError, "expected a module of StableHLO, but got"),
-    ("module {\n stablehlo.what\n}", ValueError, "expected a module of Stable"),
+    ("module {\n stablehlo.what\n}", zpp.CompileError,
+     "but got a pretty form of 'stablehlo.what', which zpp does not know"),
 ], ids=["function", "jitted", "number", "bytes", "bytecode", "text"])
 def test_other_forms_are_errors(form, error, message):
     with pytest.raises(error, match=message):
