@@ -11,6 +11,7 @@
 #include "mlir/IR/Builders.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/BlockQuant.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -170,7 +171,8 @@ static Origin readOrigin(DictionaryAttr attr) {
   origin.modelBytes = getInt("model_bytes");
   origin.trips = getInt("trips");
   origin.share = getInt("share");
-  origin.block = getInt("block");
+  if (isValidBlock(getInt("block")))
+    origin.block = getInt("block");
   origin.reason = getString("reason").str();
   if (auto before = attr.getAs<ArrayAttr>("before"))
     for (Attribute bytes : before)

@@ -75,7 +75,7 @@ class Prediction:
     @property
     def above(self) -> float:
         """The part by which the step is longer than its bound."""
-        return self.seconds / self.bound - 1 if self.bound else 0.0
+        return max(0.0, self.seconds / self.bound - 1) if self.bound else 0.0
 
 
 #: The in-flight limits that `plan` compares with the chosen one, as parts of it.

@@ -98,8 +98,10 @@ private:
     return edge.isMoved && graph.isDifferentiable(target);
   }
 
+  /// True for a sum or difference of two values; nothing has verified the op.
   bool is(Node node, StringRef name) const {
-    return graph.getOp(node) && isNamed(graph.getOp(node), name);
+    Operation *op = graph.getOp(node);
+    return op && isNamed(op, name) && op->getNumOperands() == 2;
   }
 
   bool isInput(Node leaf) const {

@@ -246,34 +246,31 @@ Objection RoleFinder::chooseBlock(StepCollective &collective) {
   if (!stacks)
     stacks.emplace(getProver().getGraph());
   auto type = cast<RankedTensorType>(whole.getType());
-  SmallVector<bool> numbering(type.getRank());
-  auto read = [&](Value value) {
-    for (auto [dim, isNumber] :
-         llvm::enumerate(stacks->getNumberingDims(value, type)))
-      numbering[dim] = numbering[dim] || isNumber;
-  };
-  read(whole);
+  auto partType = cast<RankedTensorType>(part.getType());
+  int64_t size = stacks->getPartSize(whole, type, partType);
   // A gradient has the shape of its weight.
   if (!isGather)
     for (Value weight : stacks->getValues())
       if (auto shape = cast<RankedTensorType>(weight.getType()).getShape();
-          shape == type.getShape() ||
-          shape == cast<RankedTensorType>(part.getType()).getShape())
-        read(weight);
-  if (!llvm::is_contained(numbering, true))
+          shape == type.getShape() || shape == partType.getShape())
+        size = std::gcd(size, stacks->getPartSize(weight, type, partType));
+  if (size == 0)
     return {};
-  // What a device has of a parameter.
-  int64_t devices = std::max<int64_t>(zpp::numDevices(collective.axes), 1);
-  int64_t size = getParameterSize(
-      cast<RankedTensorType>(part.getType()).getShape(), numbering);
-  if (collective.kind == CollectiveKind::AllReduce)
-    size = std::gcd(size, llvm::divideCeil(type.getNumElements(), devices));
+  std::string what = "a device has " + std::to_string(size) +
+                     " elements of each of its parameters, which are";
+  if (collective.kind == CollectiveKind::AllReduce) {
+    // Each device sums up a piece.
+    int64_t devices = std::max<int64_t>(zpp::numDevices(collective.axes), 1);
+    int64_t piece = llvm::divideCeil(type.getNumElements(), devices);
+    if (size % piece != 0 && std::gcd(size, piece) < kMinBlock)
+      what = "a device sums up pieces of " + std::to_string(piece) +
+             " elements of parameters of " + std::to_string(size) +
+             ", which have";
+    size = std::gcd(size, piece);
+  }
   int64_t block = size & -size;
   if (block < kMinBlock)
-    return {Rule::Stack,
-            "a device has " + std::to_string(size) +
-                " elements of each of its parameters, which are no whole "
-                "blocks"};
+    return {Rule::Stack, what + " no whole blocks"};
   if (block < kMaxBlock)
     collective.block = block;
   return {};

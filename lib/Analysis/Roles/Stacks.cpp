@@ -22,7 +22,9 @@ using Edge = ValueGraph::Edge;
 using Shape = ArrayRef<int64_t>;
 using Dims = SmallVector<bool>;
 
-int64_t zpp::getParameterSize(Shape shape, ArrayRef<bool> numbering) {
+/// The elements after those of `numbering` dims in row-major order; of a tensor
+/// of `shape`, all where there is none.
+static int64_t getParameterSize(Shape shape, ArrayRef<bool> numbering) {
   int64_t size = 1;
   for (size_t dim = shape.size(); dim-- > 0 && !numbering[dim];)
     size *= shape[dim];
@@ -39,6 +41,23 @@ static Dims getDims(Shape shape, int64_t size) {
     dims[dim] = shape[dim] > 1 && elements > size;
   }
   return dims;
+}
+
+/// The elements of a parameter in a part of a tensor of shape `whole`, in which
+/// it has `size`: in row-major order, each begins at a multiple of it. 0 if all
+/// are of one.
+static int64_t getPartSize(Shape whole, Shape part, int64_t size) {
+  Dims dims = getDims(whole, size);
+  for (size_t dim = whole.size(); dim-- > 0;) {
+    if (!dims[dim])
+      continue;
+    int64_t row = llvm::product_of(whole.drop_front(dim + 1));
+    // Several rows may be of one parameter.
+    int64_t rows = size % row == 0 ? size / row : 1;
+    return llvm::product_of(part.drop_front(dim + 1)) *
+           std::gcd(rows, part[dim]);
+  }
+  return 0;
 }
 
 /// The dims of a broadcast operand that come before one that it is broadcast
@@ -60,6 +79,13 @@ static void addBatchingDims(Shape from, Shape to, Shape order, Dims &dims) {
         dims[dim] = dims[dim] || at == target;
     hasOwn |= isOwn(target);
   }
+}
+
+/// True if all of `dims` are those of a tensor of `rank`; nothing has verified
+/// the op that has them.
+static bool areDims(Shape dims, int64_t rank) {
+  return llvm::all_of(dims,
+                      [&](int64_t dim) { return dim >= 0 && dim < rank; });
 }
 
 namespace {
@@ -108,7 +134,8 @@ private:
       std::optional<ProductDims> product = getProductDims(op, edge.operand);
       if (product)
         for (int64_t dim : product->batching)
-          dims[dim] = getShape(source)[dim] > 1;
+          if (dim >= 0 && dim < static_cast<int64_t>(dims.size()))
+            dims[dim] = getShape(source)[dim] > 1;
       if (!llvm::is_contained(dims, true) && edge.operand < 2)
         return isWhole[source] = true;
     } else if (op && isNamed(op, guest::kBroadcastInDim)) {
@@ -123,7 +150,8 @@ private:
   bool readBroadcast(Node target, Node source, Dims &dims) const {
     auto order = graph.getOp(target)->getAttrOfType<DenseI64ArrayAttr>(
         "broadcast_dimensions");
-    if (!order || order.size() != static_cast<int64_t>(dims.size()))
+    if (!order || order.size() != static_cast<int64_t>(dims.size()) ||
+        !areDims(order, getShape(target).size()))
       return false;
     Dims ofTarget = getDims(getShape(target), sizes[target]);
     for (auto [dim, at] : llvm::enumerate(order.asArrayRef()))
@@ -146,8 +174,12 @@ private:
                      : DenseI64ArrayAttr();
     if (isSameSize && !order)
       return shrink(source, std::gcd(sizes[source], sizes[target]));
-    if (from.size() != to.size())
+    if (from.size() != to.size() ||
+        (order && (order.size() != static_cast<int64_t>(from.size()) ||
+                   !areDims(order, from.size()))))
       return false;
+    if (!order && !isSlice && graph.getCount(source) < graph.getCount(target))
+      return shrink(source, getPartSize(to, from, sizes[target]));
     Dims ofTarget =
         getDims(to, isWhole[target] ? graph.getCount(target) : sizes[target]);
     Dims dims(from.size());
@@ -192,19 +224,25 @@ Stacks::Stacks(const ValueGraph &graph) {
     }
 }
 
-SmallVector<bool> Stacks::getNumberingDims(Value value,
-                                           RankedTensorType type) const {
+int64_t Stacks::getPartSize(Value value, RankedTensorType whole,
+                            RankedTensorType part) const {
   auto known = parameters.find(value);
   auto own = dyn_cast<RankedTensorType>(value.getType());
   if (known == parameters.end() || !own)
-    return {};
+    return 0;
+  int64_t size = known->second;
   Shape shape = own.getShape();
-  if (own.getNumElements() == type.getNumElements())
-    return getDims(type.getShape(), known->second);
-  if (shape.size() != type.getShape().size())
-    return {};
-  Dims dims = getDims(shape, known->second);
-  for (auto [dim, size] : llvm::enumerate(type.getShape()))
-    dims[dim] = dims[dim] && size > 1;
-  return dims;
+  bool isWhole = own.getNumElements() == whole.getNumElements();
+  if (isWhole)
+    shape = whole.getShape();
+  if (shape.size() != part.getShape().size())
+    return 0;
+  return ::getPartSize(shape, part.getShape(), size);
+}
+
+bool Stacks::numbers(Value value, int64_t dim) const {
+  auto known = parameters.find(value);
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return known != parameters.end() && type && dim < type.getRank() &&
+         getDims(type.getShape(), known->second)[dim];
 }

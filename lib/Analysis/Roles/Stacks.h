@@ -21,10 +21,15 @@ class Stacks {
 public:
   explicit Stacks(const ValueGraph &graph);
 
-  /// For each dim of `type`, whether it numbers parameters, where it is the
-  /// type of `value` or of a part or a sum of it. Empty if `value` is no stack.
-  llvm::SmallVector<bool> getNumberingDims(mlir::Value value,
-                                           mlir::RankedTensorType type) const;
+  /// Returns the elements of a parameter in the `part` that a device has of a
+  /// tensor of type `whole`: in row-major order, each parameter begins at a
+  /// multiple of it. `value` has this tensor, or a part or a sum of it. Returns
+  /// 0 if it is no stack.
+  int64_t getPartSize(mlir::Value value, mlir::RankedTensorType whole,
+                      mlir::RankedTensorType part) const;
+  /// True if elements of `value` that differ in `dim` are of several
+  /// parameters.
+  bool numbers(mlir::Value value, int64_t dim) const;
 
   /// The stacks among the inputs of the step and what it gathers.
   llvm::ArrayRef<mlir::Value> getValues() const { return values; }
@@ -35,11 +40,6 @@ private:
   llvm::DenseMap<mlir::Value, int64_t> parameters;
   llvm::SmallVector<mlir::Value> values;
 };
-
-/// The elements after those of `numbering` dims in row-major order; of a tensor
-/// of `shape`, all where there is none.
-int64_t getParameterSize(llvm::ArrayRef<int64_t> shape,
-                         llvm::ArrayRef<bool> numbering);
 
 } // namespace zpp
 

@@ -252,7 +252,7 @@ AllReducePlanner::decide(AllReduceOp allReduce,
       (reduced || hasFormat(formats)) && getFloor(allReduce) == Floor::None;
   if (!joined && isRestorable && !splitExact && isExact)
     return LeftAlone(getFloorReason(getOrigins(allReduce)));
-  if (!model || isExact)
+  if (!model || (splitExact && isExact))
     return joined ? AllReducePlan(std::move(*joined)) : std::move(alone);
   double plain = getPlainUsec(
       cast<CollectiveOpInterface>(allReduce.getOperation()),

@@ -116,8 +116,8 @@ private:
   /// `model`.
   Decision<Plan> getPlan(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats,
                          const std::optional<LinkModel> &model) const {
-    bool isExact = getFloor(scatter) == Floor::None;
-    if (!splitExact && hasFormat(formats) && isExact)
+    bool isExact = hasFormat(formats) && getFloor(scatter) == Floor::None;
+    if (!splitExact && isExact)
       return LeftAlone(getFloorReason(getOrigins(scatter)));
     Plan plan = chooseHops(scatter, formats);
     if (!model || plan.isSmall || isExact)

@@ -59,7 +59,8 @@ static void printTime(const Report &report, raw_ostream &os) {
        << milliseconds(time.busyUsec[index]);
   if (time.bound.usec > 0) {
     os << "\n"
-       << llvm::format("%.1f %%", 100 * (time.usec / time.bound.usec - 1))
+       << llvm::format("%.1f %%",
+                       std::max(0.0, 100 * (time.usec / time.bound.usec - 1)))
        << " above the bound of any schedule, " << milliseconds(time.bound.usec);
     StringRef separator = ": ";
     for (auto [stream, usec] : llvm::enumerate(time.bound.byResource))

@@ -36,7 +36,8 @@ struct StepTime {
   int64_t numUnknownLoops = 0;
   /// When work happens. Its streams are the resources of `problem`.
   Timeline timeline;
-  /// Tasks of the step, and when the timeline begins each.
+  /// Tasks of the step, and when the timeline begins each but the last ones:
+  /// those are work that it has not placed one by one.
   ScheduleProblem problem;
   std::vector<double> begins;
   /// The least time in which `problem` can be done.
