@@ -23,6 +23,12 @@
 // RUN:   --zero-split-all-reduce=split-exact=true \
 // RUN:   --zero-split-hierarchy=split-exact=true | FileCheck %s --check-prefix=EXACT
 
+// A floor changes nothing where nothing has a format.
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=400gbyte,gpu=400gbyte" \
+// RUN:   --zero-set-floors=floors=3=none --zero-split-hierarchy=formats=none:none -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=LINKS
+// LINKS: zero.reduce_scatter is left alone: on these links it takes {{[0-9]+}} usec, in hops
+
 // With micro-batches, an unquantized gradient still crosses the nodes once per
 // update: with half of the bytes of the two that there are.
 // RUN: zpp-opt %S/../../Inputs/fsdp-2x4-accumulate.mlir --remarks-filter=none \
