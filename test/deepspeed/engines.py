@@ -220,3 +220,31 @@ def error_of(config: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     except (ValueError, RuntimeError) as error:
         return str(error)
     return "none"
+
+
+def errors_of_secondary(config: Mapping[str, Any]) -> list[str]:
+    """The errors of engines where zero.Init has read a config with hpZ before `install`:
+    one with its weights, and one with weights that have none of it."""
+    deepspeed = start()
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.utils import groups
+    parse = DeepSpeedConfig._initialize_params
+    DeepSpeedConfig._initialize_params = parse.__wrapped__
+    try:
+        with deepspeed.zero.Init(config_dict_or_path=make_config(
+                {"zero_hpz_partition_size": 2})):
+            model = make_model()
+    finally:
+        DeepSpeedConfig._initialize_params = parse
+    found = []
+    try:
+        with deepspeed.zero.Init(config_dict_or_path=make_config()):
+            other = make_model()
+        for each in (model, other):
+            try:
+                make_engine(config, each)
+            except ValueError as error:
+                found.append(str(error))
+    finally:
+        groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None
+    return found

@@ -136,6 +136,16 @@ def test_ranks_that_differ_are_errors(pool):
                          "but got node:3")
 
 
+def test_secondary_partitions_of_deepspeed_are_errors(pool):
+    """It gathers them rather than the slices."""
+    expected = ("expected zpp.deepspeed.install() before zero.Init, from_pretrained and all "
+                "else that reads zero_hpz_partition_size, but got ")
+    for errors in pool(engines.errors_of_secondary, make_config(ZEROPP)):
+        assert errors == [
+            f"{expected}a secondary partition of '0.norm.weight' of DeepSpeed's",
+            f"{expected}secondary groups of DeepSpeed's"]
+
+
 def test_another_deepspeed_is_an_error(monkeypatch):
     monkeypatch.setattr(_seams, "_EXPECTED", (
         (engines, "make_batch", "seed"), *_seams._EXPECTED))

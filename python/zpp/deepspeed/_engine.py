@@ -49,6 +49,8 @@ def install() -> None:
                                "zero_hpz_partition_size": 8},
          "zpp": {"mesh": "node:4,gpu:8", "weights": "i4:delta"}}
 
+    It comes before zero.Init and from_pretrained, which read the config, too.
+
     With ZPP_DEEPSPEED=1 in the environment it is called as soon as a program has
     imported DeepSpeed, where zpp is installed from a wheel.
 
@@ -144,6 +146,8 @@ class _Compression:
 
     def __init__(self, engine: Any, settings: _config.Settings):
         self._device = _seams.device()
+        weights = dict(_seams.parameters_of(engine))
+        _seams.check_no_secondary(weights)
         # Otherwise the ranks that go on would wait for the others.
         self._agree([dist.group.WORLD], {
             "options": repr(settings.options), "guard": repr(settings.guard),
@@ -155,7 +159,6 @@ class _Compression:
         self._ballots = Ballots(at_once=self._device.type != "cpu")
         self._order: Order[Gathers] = Order()
         self._left = _Left(self._options)
-        weights = dict(_seams.parameters_of(engine))
         check_patterns(self._options, list(weights))
         self._parameters = {
             weight: Parameter(weight, name) for name, weight in weights.items()

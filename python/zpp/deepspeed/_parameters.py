@@ -57,7 +57,15 @@ class Parameter:
 
     def made_ready(self, source: torch.Tensor) -> torch.Tensor:
         """This rank's slice, aligned, where DeepSpeed has it anywhere in a buffer; with
-        zeros where its weights end, which change no scale."""
+        zeros where its weights end, which change no scale.
+
+        Raises:
+          RuntimeError: if it is not the slice.
+        """
+        expected = self.sharded_param.ds_tensor.ds_numel
+        if source.numel() != expected:
+            raise RuntimeError(f"'{self.name}': expected a slice of {expected} elements, "
+                               f"but got {source.numel()}")
         is_aligned = source.storage_offset() * source.itemsize % _ALIGNMENT == 0
         if self._real < source.numel() or not is_aligned:
             source = source.clone()

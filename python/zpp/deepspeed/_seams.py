@@ -5,7 +5,7 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import deepspeed
@@ -16,6 +16,7 @@ from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.zero import partition_parameters, stage3
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+from deepspeed.utils import groups
 from torch import nn
 
 #: The oldest and the newest version that the tests have run with.
@@ -35,7 +36,8 @@ _EXPECTED: tuple[tuple[Any, str, str], ...] = (
     (partition_parameters, "MultipleAllGatherHandles", "handles"),
     (stage3, "reduce_scatter_coalesced", "tensors, group"),
     (_Optimizer, _AVERAGE, "self, params_to_reduce, communication_data_type"),
-    (_Optimizer, "step", "self, closure"))
+    (_Optimizer, "step", "self, closure"),
+    (groups, "_get_zero_param_intra_parallel_group", ""))
 #: Those of a parameter of ZeRO-3, likewise.
 _OF_PARAMETERS = (
     ("all_gather", "param_list, async_op, hierarchy"),
@@ -154,6 +156,19 @@ def is_sliced(weight: nn.Parameter) -> bool:
     slice_ = weight.ds_tensor
     return not (weight.ds_persist or slice_.final_location == "nvme"
                 or hasattr(slice_, "ds_quant_scale"))
+
+
+def check_no_secondary(weights: Mapping[str, nn.Parameter]) -> None:
+    """Raises ValueError if DeepSpeed keeps the secondary partitions of hpZ: it gathers
+    them, rather than the slices, in all engines of the process."""
+    name = next((name for name, weight in weights.items()
+                 if weight.ds_secondary_tensor is not None), None)
+    if name is None and groups._get_zero_param_intra_parallel_group() is None:
+        return
+    found = "secondary groups" if name is None else f"a secondary partition of '{name}'"
+    raise ValueError(
+        f"expected zpp.deepspeed.install() before zero.Init, from_pretrained and all "
+        f"else that reads zero_hpz_partition_size, but got {found} of DeepSpeed's")
 
 
 def follow(engine: DeepSpeedEngine, weights: Sequence[nn.Parameter],
