@@ -248,3 +248,37 @@ def errors_of_secondary(config: Mapping[str, Any]) -> list[str]:
     finally:
         groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None
     return found
+
+
+def train_again(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict:
+    """Trains with an engine, then with another one with its module, and with a new module
+    with its weights."""
+    import zpp.deepspeed
+    first = make_engine(config)
+    update(first, 2)
+    zpp.deepspeed.metrics(first)
+    update(first, 2)
+    zpp.deepspeed.metrics(first)
+    saved = weights_of(first)
+    first.destroy()
+    before = zpp.deepspeed.report(first)["total"]
+    found: dict[str, Any] = {}
+    fresh = make_model()
+    fresh.load_state_dict(saved)
+    for name, module in (("again", first.module), ("fresh", fresh)):
+        engine = make_engine(other, module)
+        found[name] = {"losses": update(engine, 3), "digest": digest(engine)}
+        with contextlib.suppress(ValueError):
+            found[name] |= {"metrics": zpp.deepspeed.metrics(engine),
+                            "state": zpp.deepspeed.report(engine)["total"]["state_bytes"]}
+    return found | {"is_over": zpp.deepspeed.report(first)["total"] == before}
+
+
+def weights_of(engine) -> dict[str, torch.Tensor]:
+    """Copies of all weights, as they are kept."""
+    deepspeed = start()
+    found = {}
+    for name, weight in engine.module.named_parameters():
+        with deepspeed.zero.GatheredParameters([weight]):
+            found[name] = weight.detach().clone()
+    return found

@@ -105,6 +105,15 @@ def test_init_context_and_loads(pool, tmp_path):
         assert sum(entry["calls"] for entry in crossed) == 2
 
 
+@pytest.mark.parametrize("other", [make_config(), make_config(ZEROPP)],
+                         ids=["zero3", "i8"])
+def test_another_engine_with_the_module_is_on_its_own(pool, other):
+    """It does what its config says, and nothing of a former one's."""
+    for found in pool(engines.train_again, make_config(ZEROPP, DELTA), other):
+        assert found["again"] == found["fresh"]
+        assert found["is_over"]
+
+
 def test_zero_to_fp32(pool, tmp_path):
     assert all(pool(engines.save_checkpoint, make_config(ZEROPP, DELTA),
                     str(tmp_path)))

@@ -77,10 +77,7 @@ def report(engine: Any) -> dict:
 
 def metrics(engine: Any) -> dict[str, float]:
     """As `zpp.torch.metrics`, of an engine of DeepSpeed's."""
-    compression = _compression_of(engine)
-    return _metrics.measure(
-        engine.module, lambda: report_of(compression.communications()),
-        (each for _, each in compression.communications()))
+    return _compression_of(engine).metrics(engine.module)
 
 
 def forget(engine: Any) -> None:
@@ -177,12 +174,13 @@ class _Compression:
                             weight in self._gathers]
                            for name, weight in weights.items()]})
         self._make_ready()
+        self._meter = _metrics.Meter(lambda: report_of(self.communications()))
         _seams.follow(
             engine, list(weights.values()), self._gathers.__contains__,
             functools.partial(_within, "gathering", self),
             functools.partial(_within, "reducing", self), self._on_step,
-            self._on_write)
-        engine.module.register_forward_pre_hook(
+            self._on_write, self._on_end)
+        self._hook = engine.module.register_forward_pre_hook(
             lambda *_: _pytorch.begin_forward_pass())
 
     def _agree(self, groups: Iterable[dist.ProcessGroup], facts: dict) -> None:
@@ -239,6 +237,9 @@ class _Compression:
                 *((each.name, each) for each in self._gathers.values()),
                 *self._reductions.values()]
 
+    def metrics(self, module: nn.Module) -> dict[str, float]:
+        return self._meter.measure(module, (each for _, each in self.communications()))
+
     def forget(self) -> None:
         self._on_write(self._gathers)
 
@@ -247,6 +248,10 @@ class _Compression:
             # What is frozen does not change.
             if weight.requires_grad:
                 each.next_step()
+
+    def _on_end(self) -> None:
+        self._hook.remove()
+        self._meter.stop()
 
     def _on_write(self, weights: Iterable[nn.Parameter]) -> None:
         for weight in weights:

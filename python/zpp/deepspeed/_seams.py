@@ -25,7 +25,7 @@ TESTED = "0.19.6", "0.19.8"
 _Optimizer = stage3.DeepSpeedZeroOptimizer_Stage3
 _AVERAGE = f"_{_Optimizer.__name__}__avg_scatter_grads"
 #: Attributes of zpp, on objects of DeepSpeed's.
-_SETTINGS, _ATTACHED = "_zpp_settings", "_zpp_attached"
+_SETTINGS, _ATTACHED, _UNDO = "_zpp_settings", "_zpp_attached", "_zpp_undo"
 
 #: Functions that are replaced or called, by the object that has them, with their
 #: parameters.
@@ -95,6 +95,7 @@ def install(read: Callable[[dict], tuple[dict, Any]],
     @functools.wraps(build)
     def build_and_attach(self: DeepSpeedEngine, *args: Any, **kwargs: Any) -> None:
         build(self, *args, **kwargs)
+        _unfollow(self.module.parameters())
         settings = getattr(self._config, _SETTINGS)
         if settings is not None:
             attach(self, settings)
@@ -174,8 +175,10 @@ def check_no_secondary(weights: Mapping[str, nn.Parameter]) -> None:
 def follow(engine: DeepSpeedEngine, weights: Sequence[nn.Parameter],
            is_apart: Callable[[nn.Parameter], bool], gather: _Context, reduce: _Context,
            on_step: Callable[[], None],
-           on_write: Callable[[Iterable[nn.Parameter]], None]) -> None:
-    """Has functions called with what an engine does.
+           on_write: Callable[[Iterable[nn.Parameter]], None],
+           on_end: Callable[[], None]) -> None:
+    """Has functions called with what an engine does, until there is another engine with
+    its parameters.
 
     Args:
       is_apart: whether a parameter is gathered alone.
@@ -183,9 +186,10 @@ def follow(engine: DeepSpeedEngine, weights: Sequence[nn.Parameter],
       reduce: returns one in which gradients of parameters are reduced.
       on_step: called after a step that has changed the weights.
       on_write: called with the parameters that are written to otherwise.
+      on_end: called when there is another engine, maybe several times.
     """
     for weight in weights:
-        _follow_parameter(weight, is_apart, gather, on_write)
+        _follow_parameter(weight, is_apart, gather, on_write, on_end)
     load = engine.load_checkpoint
 
     @functools.wraps(load)
@@ -221,7 +225,8 @@ def follow(engine: DeepSpeedEngine, weights: Sequence[nn.Parameter],
 
 def _follow_parameter(weight: nn.Parameter, is_apart: Callable[[nn.Parameter], bool],
                       gather: _Context,
-                      on_write: Callable[[Iterable[nn.Parameter]], None]) -> None:
+                      on_write: Callable[[Iterable[nn.Parameter]], None],
+                      on_end: Callable[[], None]) -> None:
     gather_exactly, partition = weight.all_gather, weight.partition
     gather_coalesced = weight.all_gather_coalesced
 
@@ -259,5 +264,24 @@ def _follow_parameter(weight: nn.Parameter, is_apart: Callable[[nn.Parameter], b
             on_write(written)
         return partition(param_list, *args, **kwargs)
 
+    def undo() -> None:
+        weight.all_gather_coalesced = gather_coalesced
+        weight.all_gather, weight.partition = gather_exactly, partition
+        # Another engine would compute with what is rounded.
+        if (getattr(weight, "zpp_is_rounded", False)
+                and weight.ds_status == ZeroParamStatus.AVAILABLE):
+            weight.partition()
+        weight.zpp_is_rounded = False
+        on_end()
+
     weight.all_gather_coalesced = all_gather_coalesced
     weight.all_gather, weight.partition = all_gather, partition_and_tell
+    setattr(weight, _UNDO, undo)
+
+
+def _unfollow(weights: Iterable[nn.Parameter]) -> None:
+    """Undoes what `follow` has done to parameters for a former engine."""
+    for weight in weights:
+        if hasattr(weight, _UNDO):
+            getattr(weight, _UNDO)()
+            delattr(weight, _UNDO)

@@ -19,7 +19,7 @@ _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
           "all_reduce": "gradients"}
 
 
-class _Meter:
+class Meter:
     """Measures a model from one forward pass to the next.
 
     Args:
@@ -32,22 +32,33 @@ class _Meter:
         self._hook: Any = None
         self._before: dict[str, int] | None = None
 
-    def arm(self, model: nn.Module) -> None:
-        """Measures the next pass; ends the one that is being measured."""
-        self._end(model)
+    def measure(self, model: nn.Module, communications: Iterable[Communication]
+                ) -> dict[str, float]:
+        """The metrics of a model, with its communications. Measures the next pass, and
+        ends the one that is being measured."""
+        self._end()
         if self._hook is None:
             self._hook = model.register_forward_pre_hook(self._on_forward)
+        return self.latest | {name: error for communication in communications
+                              for name, error in communication.errors().items()}
 
-    def _on_forward(self, model: nn.Module, _) -> None:
+    def stop(self) -> None:
+        """Ends the pass that is being measured, and measures no other."""
+        self._end()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _on_forward(self, *_: Any) -> None:
         if not torch.is_grad_enabled():
             return
         if self._before is not None:
-            self._end(model)
+            self._end()
             return
         self._before = _bytes_of(self._report())
         _runtime.measure(True)
 
-    def _end(self, model: nn.Module) -> None:
+    def _end(self) -> None:
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -70,7 +81,7 @@ class _Meter:
             self.latest[f"not_finite/{role}"] = not_finite
 
 
-_meters: weakref.WeakKeyDictionary[nn.Module, _Meter] = weakref.WeakKeyDictionary()
+_meters: weakref.WeakKeyDictionary[nn.Module, Meter] = weakref.WeakKeyDictionary()
 
 
 def metrics(model: nn.Module) -> dict[str, float]:
@@ -95,20 +106,11 @@ def metrics(model: nn.Module) -> dict[str, float]:
       ValueError: for a model that zpp.torch.compress was not called with.
     """
     report(model)  # An error where there is none.
-    weak = weakref.ref(model)
-    return measure(model, lambda: report(weak()), (
-        communication for _, _, communication in communications_of(model)))
-
-
-def measure(model: nn.Module, report: Callable[[], dict],
-            communications: Iterable[Communication]) -> dict[str, float]:
-    """The metrics of a model, with its report and its communications."""
     if model not in _meters:
-        _meters[model] = _Meter(report)
-    meter = _meters[model]
-    meter.arm(model)
-    return meter.latest | {name: error for communication in communications
-                           for name, error in communication.errors().items()}
+        weak = weakref.ref(model)
+        _meters[model] = Meter(lambda: report(weak()))
+    return _meters[model].measure(model, (
+        communication for _, _, communication in communications_of(model)))
 
 
 def _bytes_of(report: dict) -> dict[str, int]:
