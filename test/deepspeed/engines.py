@@ -282,3 +282,26 @@ def weights_of(engine) -> dict[str, torch.Tensor]:
         with deepspeed.zero.GatheredParameters([weight]):
             found[name] = weight.detach().clone()
     return found
+
+
+def train_swapped_out(config: Mapping[str, Any]) -> list[dict]:
+    """The entries of a training while whose reductions each weight is swapped out, as
+    those on NVMe are, for which the tests have no library."""
+    import zpp.deepspeed
+    from zpp.deepspeed import _seams
+    engine = make_engine(config)
+    compression = _seams.attached(engine)
+    scatter = compression.scatter
+
+    def scatter_swapped_out(original, weights, *args):
+        slices = [weight.ds_tensor.data for weight in weights]
+        for weight in weights:
+            weight.ds_tensor.data = weight.ds_tensor.new_empty(1)
+        result = scatter(original, weights, *args)
+        for weight, slice_ in zip(weights, slices):
+            weight.ds_tensor.data = slice_
+        return result
+
+    compression.scatter = scatter_swapped_out
+    update(engine, 1)
+    return zpp.deepspeed.report(engine)["collectives"]

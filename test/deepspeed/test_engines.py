@@ -67,6 +67,15 @@ def test_offload(pool, zero):
     compare(pool, make_config({**ZEROPP, **zero}, DELTA))
 
 
+def test_gradients_of_what_is_on_nvme_are_compressed(pool):
+    reductions = [entry for entry in pool(engines.train_swapped_out, make_config(ZEROPP))[0]
+                  if entry["kind"] == "reduce_scatter"]
+    assert reductions
+    for entry in reductions:
+        assert entry["rewritten"], entry["reason"]
+        assert entry["after"]["node"] < entry["before"]["node"] / 4
+
+
 @pytest.mark.parametrize("own, most", [({}, 0.775), (DELTA, 0.525)], ids=["i8", "delta"])
 def test_bytes(pool, own, most):
     """1 M is all weights, once."""

@@ -36,13 +36,17 @@ class Parameter:
         self._orig_size = torch.Size([weight.ds_numel, *wide[1:]])
         #: The elements of the slice; those that follow are what memory has held.
         rank = dist.get_rank(weight.ds_process_group)
-        self._real = max(0, min(weight.ds_tensor.ds_numel,
-                                weight.ds_numel - rank * weight.ds_tensor.ds_numel))
+        self._real = max(0, min(self.elements, weight.ds_numel - rank * self.elements))
 
     @property
     def mp_policy(self) -> Any:
         return types.SimpleNamespace(
             param_dtype=_seams.gathered_type(self.sharded_param), reduce_dtype=None)
+
+    @property
+    def elements(self) -> int:
+        """Those of a slice, wherever it is: of one on NVMe, memory has one element."""
+        return self.sharded_param.ds_tensor.ds_numel
 
     @property
     def _sharded_param_data(self) -> torch.Tensor:
@@ -62,10 +66,9 @@ class Parameter:
         Raises:
           RuntimeError: if it is not the slice.
         """
-        expected = self.sharded_param.ds_tensor.ds_numel
-        if source.numel() != expected:
-            raise RuntimeError(f"'{self.name}': expected a slice of {expected} elements, "
-                               f"but got {source.numel()}")
+        if source.numel() != self.elements:
+            raise RuntimeError(f"'{self.name}': expected a slice of {self.elements} "
+                               f"elements, but got {source.numel()}")
         is_aligned = source.storage_offset() * source.itemsize % _ALIGNMENT == 0
         if self._real < source.numel() or not is_aligned:
             source = source.clone()

@@ -98,7 +98,9 @@ def type_of(parameter: Any) -> torch.dtype:
 
 def elements_of(parameter: Any) -> int:
     """The elements of a parameter in a slice. They are as many on all ranks."""
-    return parameter._sharded_param_data.numel()
+    # DeepSpeed's may be on NVMe: it says itself how many they are.
+    elements = getattr(parameter, "elements", None)
+    return parameter._sharded_param_data.numel() if elements is None else elements
 
 
 def shard_of(parameter: Any) -> torch.Tensor:
