@@ -305,3 +305,47 @@ def train_swapped_out(config: Mapping[str, Any]) -> list[dict]:
     compression.scatter = scatter_swapped_out
     update(engine, 1)
     return zpp.deepspeed.report(engine)["collectives"]
+
+
+def train_with_few_reductions(config: Mapping[str, Any]) -> list[dict]:
+    """The entries of a training that may know one bucket."""
+    import zpp.deepspeed
+    from zpp.deepspeed import _seams
+    engine = make_engine(config)
+    _seams.attached(engine)._most_reductions = 1
+    update(engine, 2)
+    return zpp.deepspeed.report(engine)["collectives"]
+
+
+def fail_to_load(config: Mapping[str, Any]) -> dict:
+    """The errors of a load that fails and of `forget`, where dropping what is held fails,
+    too; with the weights that were dropped."""
+    deepspeed = start()
+    import zpp.deepspeed
+    from zpp.deepspeed import _seams
+
+    def load(*_):
+        raise OSError("no such file")
+
+    original = deepspeed.DeepSpeedEngine.load_checkpoint
+    deepspeed.DeepSpeedEngine.load_checkpoint = load
+    try:
+        engine = make_engine(config)
+    finally:
+        deepspeed.DeepSpeedEngine.load_checkpoint = original
+    dropped = []
+
+    def fail(name):
+        dropped.append(name)
+        raise RuntimeError(f"{name} was wrong")
+
+    for each in _seams.attached(engine)._gathers.values():
+        each.gathers.forget = functools.partial(fail, each.name)
+    errors = []
+    for call in (lambda: engine.load_checkpoint("folder"),
+                 lambda: zpp.deepspeed.forget(engine)):
+        try:
+            call()
+        except (OSError, RuntimeError) as error:
+            errors.append(str(error))
+    return {"errors": errors, "dropped": dropped}

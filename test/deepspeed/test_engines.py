@@ -76,6 +76,17 @@ def test_gradients_of_what_is_on_nvme_are_compressed(pool):
         assert entry["after"]["node"] < entry["before"]["node"] / 4
 
 
+def test_buckets_that_change_are_bounded(pool):
+    config = make_config({**ZEROPP, "reduce_bucket_size": 9000})
+    reductions = [entry for entry in pool(engines.train_with_few_reductions, config)[0]
+                  if entry["kind"] == "reduce_scatter"]
+    assert [entry["calls"] for entry in reductions if entry["rewritten"]] == [2]
+    others = [entry for entry in reductions if not entry["rewritten"]]
+    assert others
+    for entry in others:
+        assert entry["reason"].startswith("DeepSpeed's buckets have had other parameters")
+
+
 @pytest.mark.parametrize("own, most", [({}, 0.775), (DELTA, 0.525)], ids=["i8", "delta"])
 def test_bytes(pool, own, most):
     """1 M is all weights, once."""
@@ -121,6 +132,14 @@ def test_another_engine_with_the_module_is_on_its_own(pool, other):
     for found in pool(engines.train_again, make_config(ZEROPP, DELTA), other):
         assert found["again"] == found["fresh"]
         assert found["is_over"]
+
+
+def test_a_load_that_fails_drops_all(pool):
+    """Its error is the load's."""
+    for found in pool(engines.fail_to_load, make_config(ZEROPP, DELTA)):
+        assert found["errors"] == ["no such file", "0.up.weight was wrong"]
+        assert found["dropped"] == 2 * [
+            f"{name}.weight" for name in ("0.up", "0.down", "1.up", "1.down", "2")]
 
 
 def test_zero_to_fp32(pool, tmp_path):

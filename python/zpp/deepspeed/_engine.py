@@ -37,6 +37,12 @@ from zpp.torch._shared import Steps, reason_of
 _now = threading.local()
 _SMALL = ("DeepSpeed gathers parameters of one dim, small ones, those on NVMe and those of "
           "experts as they are")
+_EXPERTS = "they are gradients of experts, whose exchanges are DeepSpeed's"
+#: Buckets with other parameters each that an engine has plans of, beside two for each
+#: parameter: a model whose buckets stay has at most one for each.
+_MORE_BUCKETS = 64
+_CHANGING = ("DeepSpeed's buckets have had other parameters too often: what zpp keeps of "
+             "each would fill the memory")
 
 
 def install() -> None:
@@ -167,6 +173,7 @@ class _Compression:
             for weight, each in self._parameters.items() if self._is_alone(each)}
         #: By the parameters whose gradients are reduced together.
         self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
+        self._most_reductions = _MORE_BUCKETS + 2 * len(self._parameters)
         for weight, each in self._parameters.items():
             self._check_group(each.name, weight)
         self._agree({weight.ds_process_group for weight in weights.values()}, {
@@ -254,9 +261,16 @@ class _Compression:
         self._meter.stop()
 
     def _on_write(self, weights: Iterable[nn.Parameter]) -> None:
+        errors = []
         for weight in weights:
             if weight in self._gathers:
-                self._gathers[weight].gathers.forget()
+                try:
+                    self._gathers[weight].gathers.forget()
+                except Exception as error:
+                    errors.append(error)
+        # Only once nothing that is void is held.
+        if errors:
+            raise errors[0]
 
     def gather(self, original: Callable[..., Any], weights: Sequence[nn.Parameter],
                source: torch.Tensor, result: torch.Tensor, group: dist.ProcessGroup
@@ -274,11 +288,8 @@ class _Compression:
         """In the place of DeepSpeed's scatter of gradients, the original."""
         count, rank = group.size(), group.rank()
         sizes = [-(-tensor.numel() // count) for tensor in tensors]
-        reason = ("" if all(weight in self._parameters for weight in weights) else
-                  "they are gradients of experts, whose exchanges are DeepSpeed's")
-        if self._options.gradients == "none" or reason:
-            self._left.note("reduce_scatter", reason or reason_of(
-                "reduce_scatter", self._options), tensors[0].dtype, sum(sizes), group)
+        if reason := self._reason_of_scatter(weights):
+            self._left.note("reduce_scatter", reason, tensors[0].dtype, sum(sizes), group)
             return original(tensors, group)
         # Zeros where DeepSpeed's has what is in memory: they change no scale.
         rows = torch.cat([
@@ -293,6 +304,16 @@ class _Compression:
                 result, rows, group, dist.ReduceOp.SUM, False)
         return [part[:max(0, min(size, tensor.numel() - rank * size))]
                 for part, size, tensor in zip(result.split(sizes), sizes, tensors)]
+
+    def _reason_of_scatter(self, weights: Sequence[nn.Parameter]) -> str:
+        """Why a scatter of gradients is left to DeepSpeed, or an empty string."""
+        if not all(weight in self._parameters for weight in weights):
+            return _EXPERTS
+        # All ranks have the same buckets.
+        if (len(self._reductions) >= self._most_reductions and tuple(
+                self._parameters[weight] for weight in weights) not in self._reductions):
+            return _CHANGING
+        return reason_of("reduce_scatter", self._options)
 
     def _reduction_of(self, parameters: tuple[Parameter, ...]) -> Communication:
         if parameters not in self._reductions:

@@ -195,9 +195,14 @@ def follow(engine: DeepSpeedEngine, weights: Sequence[nn.Parameter],
     @functools.wraps(load)
     def load_checkpoint(*args: Any, **kwargs: Any) -> Any:
         try:
-            return load(*args, **kwargs)
-        finally:
-            on_write(weights)
+            result = load(*args, **kwargs)
+        except BaseException:
+            # Some weights may be loaded; what went wrong is the load.
+            with contextlib.suppress(Exception):
+                on_write(weights)
+            raise
+        on_write(weights)
+        return result
 
     engine.load_checkpoint = load_checkpoint
     optimizer = engine.optimizer

@@ -353,9 +353,10 @@ class Gathers:
 
     def forget(self) -> None:
         """Has the next gather cross nodes, whatever is held, with whole weights."""
-        if self._secondary.was_wrong(wait=True):
-            raise self._late_error()
+        was_wrong = self._secondary.was_wrong(wait=True)
         self._send_whole()
+        if was_wrong:
+            raise self._late_error()
 
     def _send_whole(self) -> None:
         """Has the next gather send whole weights. All ranks call it."""
