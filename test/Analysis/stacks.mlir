@@ -1,7 +1,5 @@
 // RUN: zpp-opt %s --split-input-file --zero-import-collectives | FileCheck %s
 
-// What looks like a stack of parameters, or like two points, and is none.
-
 // The rows of two matrices in one dim. A device has 64 rows of one matrix.
 
 sdy.mesh @mesh = <["node"=2, "gpu"=4]>
@@ -35,47 +33,4 @@ func.func @rows(%p: tensor<64x16xf32>, %x: tensor<16x256xi32>) -> tensor<64x16xf
   }) : (tensor<512x16xf32>) -> tensor<64x16xf32>
   %new = "stablehlo.subtract"(%p, %mine) : (tensor<64x16xf32>, tensor<64x16xf32>) -> tensor<64x16xf32>
   return %new : tensor<64x16xf32>
-}
-
-// -----
-
-// A loss of two rows of the data, and a weight whose first dim has two, too.
-
-sdy.mesh @mesh = <["node"=2, "gpu"=4]>
-// CHECK-LABEL: func @pairwise(
-func.func @pairwise(%w: tensor<2x2x256xf32>, %x: tensor<2x32xi32>) -> tensor<2x2x256xf32> {
-  // CHECK: zero.all_gather
-  // CHECK-NOT: exact
-  // CHECK-SAME: weight
-  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<2x2x256xf32>) -> tensor<2x16x256xf32>
-  %t = stablehlo.convert %x : (tensor<2x32xi32>) -> tensor<2x32xf32>
-  %flat = stablehlo.reshape %whole : (tensor<2x16x256xf32>) -> tensor<32x256xf32>
-  %y = stablehlo.dot %t, %flat : (tensor<2x32xf32>, tensor<32x256xf32>) -> tensor<2x256xf32>
-  %zero = stablehlo.constant dense<0.0> : tensor<f32>
-  %lp = "stablehlo.reduce"(%y, %zero) <{dimensions = array<i64: 1>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %add = stablehlo.add %a, %b : tensor<f32>
-    stablehlo.return %add : tensor<f32>
-  }) : (tensor<2x256xf32>, tensor<f32>) -> tensor<2xf32>
-  %c1 = stablehlo.slice %lp [0:1] : (tensor<2xf32>) -> tensor<1xf32>
-  %r1 = stablehlo.slice %lp [1:2] : (tensor<2xf32>) -> tensor<1xf32>
-  %cs = stablehlo.reshape %c1 : (tensor<1xf32>) -> tensor<f32>
-  %rs = stablehlo.reshape %r1 : (tensor<1xf32>) -> tensor<f32>
-  %m = stablehlo.subtract %cs, %rs : tensor<f32>
-  %s = stablehlo.tanh %m : tensor<f32>
-  %n = stablehlo.negate %s : tensor<f32>
-  %s1 = stablehlo.reshape %s : (tensor<f32>) -> tensor<1xf32>
-  %n1 = stablehlo.reshape %n : (tensor<f32>) -> tensor<1xf32>
-  %dl = stablehlo.concatenate %s1, %n1, dim = 0 : (tensor<1xf32>, tensor<1xf32>) -> tensor<2xf32>
-  %dy0 = stablehlo.broadcast_in_dim %dl, dims = [0] : (tensor<2xf32>) -> tensor<2x256xf32>
-  %dy = stablehlo.multiply %dy0, %y : tensor<2x256xf32>
-  %g = stablehlo.dot_general %t, %dy, contracting_dims = [0] x [0] : (tensor<2x32xf32>, tensor<2x256xf32>) -> tensor<32x256xf32>
-  %g3 = stablehlo.reshape %g : (tensor<32x256xf32>) -> tensor<2x16x256xf32>
-  %mine = "stablehlo.reduce_scatter"(%g3) <{scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %add = stablehlo.add %a, %b : tensor<f32>
-    stablehlo.return %add : tensor<f32>
-  }) : (tensor<2x16x256xf32>) -> tensor<2x2x256xf32>
-  %new = stablehlo.subtract %w, %mine : tensor<2x2x256xf32>
-  return %new : tensor<2x2x256xf32>
 }

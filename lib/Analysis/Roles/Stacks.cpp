@@ -239,10 +239,3 @@ int64_t Stacks::getPartSize(Value value, RankedTensorType whole,
     return 0;
   return ::getPartSize(shape, part.getShape(), size);
 }
-
-bool Stacks::numbers(Value value, int64_t dim) const {
-  auto known = parameters.find(value);
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return known != parameters.end() && type && dim < type.getRank() &&
-         getDims(type.getShape(), known->second)[dim];
-}

@@ -27,9 +27,6 @@ public:
   /// 0 if it is no stack.
   int64_t getPartSize(mlir::Value value, mlir::RankedTensorType whole,
                       mlir::RankedTensorType part) const;
-  /// True if elements of `value` that differ in `dim` are of several
-  /// parameters.
-  bool numbers(mlir::Value value, int64_t dim) const;
 
   /// The stacks among the inputs of the step and what it gathers.
   llvm::ArrayRef<mlir::Value> getValues() const { return values; }

@@ -273,14 +273,9 @@ void RoleFinder::keepPoints(const GradientDifference &difference) {
       point[provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true)]
           .push_back(op);
     }
-  // A weight of two rows is one of both points only if they are computed with
-  // apart.
-  if (difference.rows > 1 && !stacks)
-    stacks.emplace(getProver().getGraph());
   if (difference.rows > 1)
     for (Value gather : difference.points[0])
-      if (cast<ShapedType>(gather.getType()).getDimSize(0) == difference.rows &&
-          stacks->numbers(gather, 0))
+      if (cast<ShapedType>(gather.getType()).getDimSize(0) == difference.rows)
         atPoints.insert(gather.getDefiningOp());
   for (int side : {0, 1}) {
     llvm::DenseSet<Type> counterparts;
