@@ -22,8 +22,8 @@ namespace zpp {
 /// A time that no schedule can be below, and what makes it so long.
 struct ScheduleBound {
   double usec = 0;
-  /// How much of `usec` each resource is the reason for, by its number; the rest
-  /// is work that occupies none.
+  /// How much of `usec` each resource is the reason for, by its number; the
+  /// rest is work that occupies none.
   std::vector<double> byResource;
 };
 

@@ -5,12 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What two gradients differ by has the errors of both, however little is left
-// of them. One of the two may be of an earlier step: an input that is a
-// gradient, or an average of gradients, such as the last gradient of L-BFGS or
-// the momentum of AdaBelief. A momentum may also be kept negated, so signs
-// tell a difference from a sum: `b * m - rate * g` adds up where `m` has been
-// made of `-g`.
+// What two gradients differ by has the errors of both. One may be of an earlier
+// step, such as the last gradient of L-BFGS or the momentum of AdaBelief. A
+// momentum may be kept negated, so signs tell a difference from a sum:
+// `b * m - rate * g` adds up where `m` has been made of `-g`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -98,10 +96,11 @@ private:
     return edge.isMoved && graph.isDifferentiable(target);
   }
 
-  /// True for a sum or difference of two values; nothing has verified the op.
+  /// Nothing has verified the op.
   bool is(Node node, StringRef name) const {
     Operation *op = graph.getOp(node);
-    return op && isNamed(op, name) && op->getNumOperands() == 2;
+    return op && isNamed(op, name) &&
+           op->getNumOperands() == (name == guest::kNegate ? 1 : 2);
   }
 
   bool isInput(Node leaf) const {
