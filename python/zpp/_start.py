@@ -12,7 +12,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 #: The variable with the words of `zpp run`, such as "mesh=node:2 weights=i8".
@@ -56,7 +55,8 @@ def _install_in_deepspeed() -> None:
 
 
 class _After:
-    """A finder that installs zpp once a module is there."""
+    """A finder that installs zpp once a module is there: it stays until the module was
+    executed, as programs look modules up that they do not import yet."""
 
     def __init__(self, name: str, install: Callable[[], None]):
         self._name = name
@@ -65,16 +65,22 @@ class _After:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
-        spec = find_spec(name)
+        specs = (finder.find_spec(name, path, target) for finder in [*sys.meta_path]
+                 if finder is not self and hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         loader, load = spec.loader, spec.loader.exec_module
 
         def load_and_install(module):
             load(module)
+            # Several look-ups may return the same loader, which may have other
+            # modules, too.
+            if module.__name__ != self._name or self not in sys.meta_path:
+                return
+            sys.meta_path.remove(self)
             # Such an attribute of the loader hides the method of its class.
-            del loader.exec_module
+            del loader.exec_module  # type: ignore[method-assign]
             self._install()
 
         loader.exec_module = load_and_install  # type: ignore[method-assign]

@@ -201,8 +201,10 @@ def test_an_engine_without_zpp_has_no_report():
 
 
 def test_inputs_of_environment(tmp_path):
-    """ZPP_DEEPSPEED=1 installs zpp as soon as DeepSpeed is imported."""
-    code = ("import deepspeed; from deepspeed.runtime import config;"
+    """ZPP_DEEPSPEED=1 installs zpp as soon as DeepSpeed is imported, also if the
+    program has looked whether it is there."""
+    code = ("from importlib.util import find_spec; assert find_spec('deepspeed');"
+            "import deepspeed; from deepspeed.runtime import config;"
             "print(hasattr(config.DeepSpeedConfig, '_zpp_settings'))")
     startup = pathlib.Path(zpp.__file__).parent / "startup"
 

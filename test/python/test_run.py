@@ -553,9 +553,16 @@ def start(program, *, words=None, run=None, cwd, path=()):
 PROGRAM = "import sys; assert 'zpp' not in sys.modules; import jax; print('trained')"
 
 
-def test_run(tmp_path):
-    """Where this JAX has no hook, a line says so, and the program goes on."""
-    result = start(PROGRAM.replace("assert 'zpp' not in sys.modules; ", ""),
+@pytest.mark.parametrize("looks", [False, True])
+def test_run(tmp_path, looks):
+    """Where this JAX has no hook, a line says so, and the program goes on.
+
+    Args:
+      looks: whether the program looks whether JAX is there before it imports it.
+    """
+    look = "from importlib.util import find_spec; assert find_spec('jax'); "
+    result = start(PROGRAM.replace("assert 'zpp' not in sys.modules; ",
+                                   look if looks else ""),
                    run=["--mesh", MESH], cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, "trained\n"), result.stderr
     (line,) = result.stderr.splitlines()
