@@ -70,9 +70,10 @@ test-all: build ## the same, and those that are slow or repeat others with other
 	$(VENV_PYTHON) scripts/run_tests.py --build $(BUILD) --jobs $(JOBS) --all
 
 test-torch: configure ## the tests of zpp.torch and zpp.deepspeed; PyTorch (5.4 GB) goes into .venv-torch
-	@$(SETUP) --deepspeed
+	@$(SETUP) --torch
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
 	$(TORCH_PYTHON) -m pytest -q --durations=3 test/torch
+	@$(SETUP) --deepspeed
 	$(DEEPSPEED_PYTHON) -m pytest -q --durations=3 -m 'not slow' test/deepspeed
 
 test-deepspeed: configure ## those of zpp.deepspeed, with the slow ones: all settings and trainers
