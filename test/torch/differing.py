@@ -132,6 +132,64 @@ def writes_within_a_pass(options, forgets: bool) -> str:
     return "none"
 
 
+def weights_by_hand(options, *, at_once: bool, has_backward: bool
+                    ) -> list[torch.Tensor]:
+    """Weights that are gathered by hand between steps in which no checksums are made,
+    before and after they are written to past PyTorch; and after another such write
+    outputs of the model.
+
+    Args:
+      at_once: as on GPUs.
+      has_backward: of the latest pass.
+    """
+    with votes_at_once() if at_once else contextlib.nullcontext():
+        model = make_model(options)
+    modules = (*model[:2], model)
+
+    def gather():
+        for module in modules:
+            module.unshard()
+        found = [weight.detach().clone() for weight in model.parameters()]
+        reshard()
+        return found
+
+    def reshard():
+        for module in modules:
+            module.reshard()
+
+    def write():
+        for weight in model.parameters():
+            weight.data.mul_(0.5)
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(12):
+        update(model, optimizer)
+    loss = loss_of(model, make_batch())
+    if has_backward:
+        loss.backward()
+    reshard()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weights = gather()
+        write()
+        weights += gather()
+        write()
+        for module in modules:
+            # The next one may be gathered ahead.
+            module.unshard()
+            module.reshard()
+            write()
+        weights += gather()
+    if options is not None and "secondary" in options:
+        assert any("weights were written to" in str(each.message) for each in caught)
+    with torch.no_grad():
+        weights.append(model(make_batch()[0]))
+        reshard()
+        write()
+        weights.append(model(make_batch()[0]))
+    return weights
+
+
 def bytes_of_switched(options) -> list[int]:
     """Bytes of gathers between nodes in each of some steps, of a model of which one
     block is frozen in turn."""

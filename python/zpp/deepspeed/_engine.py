@@ -187,8 +187,7 @@ class _Compression:
             functools.partial(_within, "gathering", self),
             functools.partial(_within, "reducing", self), self._on_step,
             self._on_write, self._on_end)
-        self._hook = engine.module.register_forward_pre_hook(
-            lambda *_: _pytorch.begin_forward_pass())
+        self._hooks = _pytorch.count_calls(engine.module)
 
     def _agree(self, groups: Iterable[dist.ProcessGroup], facts: dict) -> None:
         _agreement.check(groups, facts, "deepspeed.initialize")
@@ -257,7 +256,8 @@ class _Compression:
                 each.next_step()
 
     def _on_end(self) -> None:
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._meter.stop()
 
     def _on_write(self, weights: Iterable[nn.Parameter]) -> None:

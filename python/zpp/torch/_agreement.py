@@ -127,7 +127,7 @@ class Ballots:
 
     GPUs run behind their hosts, which must not wait for each module: the hosts exchange
     the votes of all of them when the first one asks in a forward or backward pass. On
-    the CPU each module votes when it asks.
+    the CPU, and between passes, each module votes when it asks.
 
     Args:
       at_once: whether all modules vote when the first one asks.
@@ -139,7 +139,7 @@ class Ballots:
         #: they have not asked for yet.
         self._outcomes: dict[tuple[dist.ProcessGroup, ...],
                              dict[Voter, int | None]] = {}
-        self._latest_pass = 0, -1
+        self._latest_pass: tuple[int, int] | None = None
         self._has_warned = False
 
     def warn_once(self, text: str) -> None:
@@ -167,9 +167,9 @@ class Ballots:
         of a mesh, if the groups are its dims."""
         if _pytorch.is_dry_run(groups[0]):
             return voter.vote()
-        if not self.at_once:
-            return _exchange([voter], groups)[0]
         now = _pytorch.current_pass()
+        if not self.at_once or now is None:
+            return _exchange([voter], groups)[0]
         if now != self._latest_pass:
             self._latest_pass = now
             for outcomes in self._outcomes.values():

@@ -194,13 +194,13 @@ class Gathers:
         secondary, step = self._secondary, self._shared.steps
         is_held = secondary.is_for(key, step)
         self._is_reused |= (is_held and not _pytorch.is_backward()
-                            and self._filled != _pytorch.current_pass())
+                            and not _is_now(self._filled))
         takes_differences = (sends_differences(options)
                              and secondary.has_base(hops.outer, step))
         if not is_held and not takes_differences:
             self._ballots.join(self, hops.outer, hops.inner)
             return False, False
-        if self._ballots.at_once and self._voted == _pytorch.current_pass():
+        if self._ballots.at_once and _is_now(self._voted):
             # That was before the hop that was run ahead.
             outcome: int = Vote.SAME
         else:
@@ -233,7 +233,7 @@ class Gathers:
             return Vote.LATE
         vote = self._secondary.vote()
         is_known = (self._secondary.has_checksum or _pytorch.is_backward()
-                    or self._filled == _pytorch.current_pass())
+                    or _is_now(self._filled))
         return vote if is_known else max(vote, Vote.WRITTEN)
 
     def vote_on_device(self) -> torch.Tensor | None:
@@ -280,9 +280,11 @@ class Gathers:
     def _checks(self, options: Options) -> bool:
         """Whether uses of what is held now are checked. A step of one forward pass uses
         it in its backward pass only, between which and the former nobody writes to
-        weights: that is checked in some steps."""
+        weights: that is checked in some steps. What is gathered by hand between passes
+        may be written to before its next use."""
         step = self._shared.steps
         return (step - self._first_step < _FIRST or step % _EVERY == 0
+                or _pytorch.current_pass() is None
                 or self._is_reused or not _pytorch.computes_gradients()
                 or not _fsdp.is_trained(self._parameters)
                 or not _fsdp.reduces(self._parameters)
@@ -437,6 +439,11 @@ class Gathers:
                 f"gather over {wanted} ranks in the backward pass, but got "
                 f"{group.size()}; call fully_shard with "
                 f"reshard_after_forward={wanted} or True")
+
+
+def _is_now(pass_: tuple[int, int] | None) -> bool:
+    """Whether a pass is the one that is under way."""
+    return pass_ is not None and pass_ == _pytorch.current_pass()
 
 
 def _whole(options: Options) -> Options:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -246,27 +247,54 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-#: How many forward passes `count_forward_passes` has counted, and whether gradients are
-#: computed in the latest: FSDP2 gathers without.
+#: How many forward passes have begun, and whether gradients are computed in the latest:
+#: FSDP2 gathers without.
 _forward_passes, _has_gradients = 0, False
+#: Whether the latest forward pass is under way.
+_is_forward: Callable[[], bool] = bool
 
 
-def current_pass() -> tuple[int, int]:
-    """The pass that is under way, or was the latest: two that differ have other
-    values."""
-    return _forward_passes, torch._C._current_graph_task_id()
+def current_pass() -> tuple[int, int] | None:
+    """The pass that is under way, of which no other one has the value; None if none is,
+    as where modules are gathered by hand between passes."""
+    task = torch._C._current_graph_task_id()
+    return (_forward_passes, task) if task != -1 or _is_forward() else None
 
 
-def begin_forward_pass() -> None:
-    global _forward_passes, _has_gradients
+def begin_forward_pass(is_under_way: Callable[[], bool]) -> None:
+    """Args:
+      is_under_way: whether the pass has not ended.
+    """
+    global _forward_passes, _has_gradients, _is_forward
     _forward_passes += 1
     _has_gradients = torch.is_grad_enabled()
+    _is_forward = is_under_way
 
 
 def computes_gradients() -> bool:
     """Whether gradients are computed in the forward pass that is under way, or was the
     latest."""
     return _has_gradients
+
+
+def count_calls(module: nn.Module) -> list[Any]:
+    """Counts the calls of a module as forward passes. Returns handles, to remove it."""
+    is_under_way = False
+
+    def begin(*_: Any) -> None:
+        nonlocal is_under_way
+        is_under_way = True
+        begin_forward_pass(get)
+
+    def end(*_: Any) -> None:
+        nonlocal is_under_way
+        is_under_way = False
+
+    def get() -> bool:
+        return is_under_way
+
+    return [module.register_forward_pre_hook(begin),
+            module.register_forward_hook(end, always_call=True)]
 
 
 def count_forward_passes(module: FSDPModule) -> None:
@@ -280,7 +308,10 @@ def count_forward_passes(module: FSDPModule) -> None:
     def begin(*args: Any) -> Any:
         root = state._state_ctx.iter_forward_root
         if root is None or _FORWARD not in vars(root):
-            begin_forward_pass()
+            # The model may be freed before another pass begins.
+            context = weakref.ref(state._state_ctx)
+            begin_forward_pass(lambda: getattr(
+                context(), "iter_forward_root", None) is not None)
         return original(*args)
 
     setattr(state, _FORWARD, begin)
