@@ -590,29 +590,6 @@ def error_of_own_collectives() -> str:
     return "none"
 
 
-def own_collectives_after_compress() -> tuple[str, list[bool]]:
-    """The error of a second call of compress after the user has replaced a gather; and
-    whether that gather is still there, beside PyTorch's scatter, and used between
-    nodes only, for a module of HSDP."""
-    gather = _calls.AllGather(_pytorch.all_gather)
-    model = make_model(ZEROPP)
-    model[0].set_custom_all_gather(gather)
-    error = "none"
-    try:
-        compress(model, **ZEROPP)
-    except ValueError as caught:
-        error = str(caught)
-    model = make_model(ZEROPP, rows=((0, 1), (2, 3)))
-    model[0].set_custom_all_gather(gather)
-    found = []
-    for options in (ZEROPP, ZEROPP, {**ZEROPP, **OFF}):
-        compress(model, **options)
-        own, scatter = _fsdp.own_collectives(*_fsdp.parameter_groups(model[0]))
-        found.append(own is gather and type(scatter).__name__ == "DefaultReduceScatter")
-        loss_of(model, make_batch()).backward()
-    return error, found
-
-
 def train_with_own_gathers(options) -> dict:
     """Losses of HSDP with gathers and scatters of the user's within nodes, their calls,
     and the report."""

@@ -22,9 +22,9 @@ _REPLICAS = "replicate_process_group"
 #: FSDP2's function at the end of a group's backward pass.
 _POST_BACKWARD = "post_backward"
 #: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
-#: live as long as the module: what `attach` attaches, and the collectives before and
-#: after `set_collectives`.
-_ATTACHED, _REPLACED = "_zpp_attached", "_zpp_replaced"
+#: live as long as the module: what `attach` attaches, and what `set_collectives`
+#: replaces.
+_ATTACHED, _ORIGINAL = "_zpp_attached", "_zpp_original"
 #: FSDP2's own collectives, which others may replace, without their kinds, and those of
 #: them whose memory others can use, too.
 _DEFAULT, _IN_OTHER_MEMORY = "Default", ("SymmMem", "ProcessGroupAlloc")
@@ -129,13 +129,8 @@ def default_collectives() -> Collectives:
 
 
 def original_collectives(parameters: Any) -> Collectives:
-    """FSDP2's objects without those of zpp. They may be the user's, who may also have
-    replaced zpp's since."""
-    own = own_collectives(parameters)
-    before, after = getattr(parameters, _REPLACED, (own, own))
-    gather, scatter = (original if each is zpps else each for original, zpps, each in
-                       zip(before, after, own))
-    return gather, scatter
+    """FSDP2's objects before zpp has replaced them, which may be its user's."""
+    return getattr(parameters, _ORIGINAL, None) or own_collectives(parameters)
 
 
 def has_default_collectives(parameters: Any) -> bool:
@@ -158,10 +153,9 @@ def set_collectives(parameters: Any, collectives: Collectives | None,
       all_reduce: called with a tensor, the group of the replicas and the operation.
     """
     restore_collectives(parameters)
-    before = own_collectives(parameters)
+    setattr(parameters, _ORIGINAL, own_collectives(parameters))
     if collectives is not None:
         parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
-    setattr(parameters, _REPLACED, (before, own_collectives(parameters)))
     group = replica_group(parameters)
     if group is not None:
         # Other modules may have the same one.
@@ -172,11 +166,10 @@ def set_collectives(parameters: Any, collectives: Collectives | None,
 
 def restore_collectives(parameters: Any) -> None:
     """Gives PyTorch its own back."""
-    if _REPLACED not in vars(parameters):
+    original = vars(parameters).pop(_ORIGINAL, None)
+    if original is None:
         return
-    (parameters._all_gather_comm, parameters._reduce_scatter_comm
-     ) = original_collectives(parameters)
-    delattr(parameters, _REPLACED)
+    parameters._all_gather_comm, parameters._reduce_scatter_comm = original
     if (group := replica_group(parameters)) is not None:
         setattr(parameters.mesh_info, _REPLICAS, group)
 
