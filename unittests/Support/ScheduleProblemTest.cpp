@@ -23,6 +23,17 @@ double sum(const std::vector<double> &values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+/// Adds four products of 4, each of which needs the one before and a gather of
+/// 10. Returns the last one.
+size_t addForward(ScheduleProblem &problem) {
+  size_t product = problem.add({}, 0, {});
+  for (int layer = 0; layer < 4; ++layer) {
+    size_t gather = problem.add({kLink}, 10, {});
+    product = problem.add({kCompute}, 4, {gather, product});
+  }
+  return product;
+}
+
 TEST(ScheduleProblemTest, NothingTakesNoTime) {
   ScheduleProblem problem;
   EXPECT_EQ(problem.getBound().usec, 0);
@@ -42,11 +53,7 @@ TEST(ScheduleProblemTest, AChainIsItsOwnBound) {
 TEST(ScheduleProblemTest, ABusyLinkIsTheBound) {
   // Each product needs its weight, and is shorter than the next gather.
   ScheduleProblem problem;
-  size_t product = problem.add({}, 0, {});
-  for (int layer = 0; layer < 4; ++layer) {
-    size_t gather = problem.add({kLink}, 10, {});
-    product = problem.add({kCompute}, 4, {gather, product});
-  }
+  addForward(problem);
   ScheduleBound bound = problem.getBound();
   EXPECT_EQ(bound.usec, 44);
   EXPECT_EQ(bound.byResource, (std::vector<double>{4, 40}));
@@ -57,11 +64,7 @@ TEST(ScheduleProblemTest, TwoPartsOfAStepAddUp) {
   // gathers take 40 and their products 4 each, then products of 20 each have
   // gradients of 10. The link is busy for 80, compute for 96.
   ScheduleProblem problem;
-  size_t product = problem.add({}, 0, {});
-  for (int layer = 0; layer < 4; ++layer) {
-    size_t gather = problem.add({kLink}, 10, {});
-    product = problem.add({kCompute}, 4, {gather, product});
-  }
+  size_t product = addForward(problem);
   for (int layer = 0; layer < 4; ++layer) {
     product = problem.add({kCompute}, 20, {product});
     problem.add({kLink}, 10, {product});

@@ -49,9 +49,8 @@ public:
   /// `begins[i]`; empty if nothing is.
   std::string verify(const std::vector<double> &begins) const;
 
-  /// Returns the largest of three lower bounds:
+  /// Returns the largest of these lower bounds:
   ///
-  /// - the longest chain of tasks that wait for each other;
   /// - for each resource, the shortest preemptive schedule of its tasks, each
   ///   of which is ready at its head and followed by its tail (Carlier, "The
   ///   one-machine sequencing problem", 1982);

@@ -126,6 +126,15 @@ private:
     runCompute(op);
   }
 
+  /// Places a task on the timeline, and adds it to the problem after the tasks
+  /// `after`. Returns its end, and the task.
+  std::pair<double, Maker> place(const std::vector<size_t> &used, double when,
+                                 double usec, const std::string &label,
+                                 ArrayRef<Maker> after) {
+    double end = timeline.place(used, when, usec, label);
+    return {end, problem.addTask(used, end - usec, usec, after)};
+  }
+
   /// Has `to` be there when `from` is.
   void passOn(Value from, Value to) {
     setReady(ValueRange(to), getReady(from));
@@ -147,15 +156,14 @@ private:
     if (when > 0 && isPending(op->getOperands()))
       lastUse = std::max(when, timeline.getFree(streams.compute));
     timeline.wait(streams.compute, when);
-    double end = timeline.place({streams.compute}, 0, usec, "compute");
-    // What needs nothing but the step's inputs can be there when it is needed.
-    bool isEarly = when == 0 && !costs.getFlops(op) &&
-                   (isFusible(op) || isa<func::CallOp>(op));
-    setReady(op->getResults(), isEarly ? 0 : end);
     bool isProduct = costs.getFlops(op) > 0;
-    Maker task = problem.addTask({streams.compute}, end - usec, usec,
-                                 {problem.getMaker(op->getOperands()),
-                                  isProduct ? lastProduct : std::nullopt});
+    auto [end, task] = place({streams.compute}, 0, usec, "compute",
+                             {problem.getMaker(op->getOperands()),
+                              isProduct ? lastProduct : std::nullopt});
+    // What needs nothing but the step's inputs can be there when it is needed.
+    bool isEarly =
+        when == 0 && !isProduct && (isFusible(op) || isa<func::CallOp>(op));
+    setReady(op->getResults(), isEarly ? 0 : end);
     if (isProduct)
       lastProduct = task;
     problem.setMaker(op->getResults(), isEarly ? std::nullopt : task);
@@ -179,11 +187,10 @@ private:
       most = std::max(most, usec);
     }
     timeline.wait(streams.compute, getReady(op->getOperands()));
-    double end = timeline.place({streams.compute}, 0, most, "compute");
+    auto [end, task] = place({streams.compute}, 0, most, "compute",
+                             problem.getMaker(op->getOperands()));
     setReady(op->getResults(), end);
-    problem.setMaker(op->getResults(),
-                     problem.addTask({streams.compute}, end - most, most,
-                                     problem.getMaker(op->getOperands())));
+    problem.setMaker(op->getResults(), task);
   }
 
   void runLoop(Operation *op) {
@@ -216,10 +223,9 @@ private:
     trips = outer;
     for (auto [result, argument] :
          llvm::zip(op->getResults(), body.getArguments())) {
-      double when = getReady(argument);
-      setReady(ValueRange(result), when > 0 ? when + shift : 0);
-      problem.setMaker(ValueRange(result),
-                       problem.getMaker(ValueRange(argument)));
+      passOn(argument, result);
+      if (double when = getReady(result); when > 0)
+        setReady(ValueRange(result), when + shift);
     }
   }
 
@@ -260,11 +266,11 @@ private:
         }
         if (before.empty())
           before.push_back(after);
-        ends.push_back(timeline.place(task.streams, when, task.usec,
-                                      task.isKernel ? "kernel" : label));
-        end = std::max(end, ends.back());
-        tasks.push_back(problem.addTask(task.streams, ends.back() - task.usec,
-                                        task.usec, before));
+        auto [ended, placed] = place(task.streams, when, task.usec,
+                                     task.isKernel ? "kernel" : label, before);
+        ends.push_back(ended);
+        tasks.push_back(placed);
+        end = std::max(end, ended);
       }
     }
     // Ties and the token pass through.
@@ -327,11 +333,9 @@ private:
     std::vector<size_t> used = getStreams(view);
     if (used.empty())
       used.push_back(streams.tiers.front());
-    double usec = getUsec(view);
-    communicationFree = timeline.place(used, when, usec, labels[view.op]);
-    problem.setMaker(
-        view.op->getResults(),
-        problem.addTask(used, communicationFree - usec, usec, after));
+    auto [end, task] = place(used, when, getUsec(view), labels[view.op], after);
+    problem.setMaker(view.op->getResults(), task);
+    communicationFree = end;
     return communicationFree;
   }
 

@@ -7,15 +7,12 @@
 
 #include "Cost/OverlapOrder.h"
 
-#include "ParsedModule.h"
+#include "StepText.h"
 
 using namespace mlir;
 using namespace zpp;
 
 namespace {
-
-constexpr llvm::StringLiteral kMatrix = "tensor<1024x1024xbf16>";
-constexpr llvm::StringLiteral kSlice = "tensor<256x1024xbf16>";
 
 /// The tags of the ops of a function in XLA's order. What is in flight is there
 /// twice.
@@ -33,22 +30,6 @@ std::string getOrder(const std::string &results, const std::string &body) {
     if (auto tag = op->getAttrOfType<StringAttr>("tag"))
       tags += (tags.empty() ? "" : " ") + tag.str();
   return tags;
-}
-
-std::string makeOp(const std::string &name, const std::string &op,
-                   const std::string &operands, const std::string &rest) {
-  return "%" + name + " = \"stablehlo." + op + "\"(" + operands +
-         ") {tag = \"" + name + "\"" + rest + "\n";
-}
-
-/// A product of two matrices.
-std::string makeProduct(const std::string &name, const std::string &operands) {
-  return makeOp(name, "dot_general", operands,
-                ", dot_dimension_numbers = #stablehlo.dot<"
-                "lhs_contracting_dimensions = [1], "
-                "rhs_contracting_dimensions = [0]>} : (" +
-                    kMatrix.str() + ", " + kMatrix.str() + ") -> " +
-                    kMatrix.str());
 }
 
 std::string makeScatter(const std::string &name, const std::string &operand,

@@ -7,35 +7,25 @@
 
 #include "zpp/Analysis/Cost/StepTime.h"
 
-#include "ParsedModule.h"
+#include "StepText.h"
 
 using namespace mlir;
 using namespace zpp;
 
 namespace {
 
-constexpr llvm::StringLiteral kWhole = "tensor<1024x1024xbf16>";
-constexpr llvm::StringLiteral kShard = "tensor<256x1024xbf16>";
-
 std::string makeGather(const std::string &name, const std::string &operand) {
-  return "%" + name + " = \"stablehlo.all_gather\"(" + operand +
-         ") {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> "
-         ": tensor<1x4xi64>} : (" +
-         kShard.str() + ") -> " + kWhole.str() + "\n";
-}
-
-std::string makeProduct(const std::string &name, const std::string &operands) {
-  return "%" + name + " = \"stablehlo.dot_general\"(" + operands +
-         ") {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions "
-         "= [1], rhs_contracting_dimensions = [0]>} : (" +
-         kWhole.str() + ", " + kWhole.str() + ") -> " + kWhole.str() + "\n";
+  return makeOp(name, "all_gather", operand,
+                ", all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, "
+                "3]]> : tensor<1x4xi64>} : (" +
+                    kSlice.str() + ") -> " + kMatrix.str());
 }
 
 StepTime predict(const std::string &body) {
-  ParsedModule module("func.func @main(%x: " + kWhole.str() +
-                      ", %p: " + kShard.str() + ", %q: " + kShard.str() +
-                      ") -> " + kWhole.str() + " {\n" + body +
-                      "return %y : " + kWhole.str() + "\n}");
+  ParsedModule module("func.func @main(%x: " + kMatrix.str() +
+                      ", %p: " + kSlice.str() + ", %q: " + kSlice.str() +
+                      ") -> " + kMatrix.str() + " {\n" + body +
+                      "return %y : " + kMatrix.str() + "\n}");
   std::string error;
   Mesh mesh = *Mesh::parse("node:4", error);
   StepTime time = predictStepTime(module.get(), mesh, {},
@@ -72,10 +62,10 @@ TEST(StepTimeTest, IterationsDependOnEachOther) {
   std::string body = makeGather("a", "%p") + makeProduct("z", "%v, %a");
   for (int trips : {3, 300}) {
     StepTime time =
-        predict(makeLoop("%l:2", trips, "%x", kWhole.str(),
-                         "%v: " + kWhole.str(), body, "%z") +
-                "%y = \"stablehlo.add\"(%l#1, %l#1) : (" + kWhole.str() + ", " +
-                kWhole.str() + ") -> " + kWhole.str() + "\n");
+        predict(makeLoop("%l:2", trips, "%x", kMatrix.str(),
+                         "%v: " + kMatrix.str(), body, "%z") +
+                "%y = \"stablehlo.add\"(%l#1, %l#1) : (" + kMatrix.str() +
+                ", " + kMatrix.str() + ") -> " + kMatrix.str() + "\n");
     EXPECT_NEAR(time.busyUsec[0] / time.bound.usec, 1, 0.05) << trips;
     // The last iterations of a long loop are not placed.
     EXPECT_EQ(time.begins.size() == time.problem.size(), trips == 3);
