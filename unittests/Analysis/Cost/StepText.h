@@ -13,7 +13,7 @@
 namespace zpp {
 
 inline constexpr llvm::StringLiteral kMatrix = "tensor<1024x1024xbf16>";
-/// What one of four devices has of a matrix.
+/// Part of a matrix that one of four devices has.
 inline constexpr llvm::StringLiteral kSlice = "tensor<256x1024xbf16>";
 
 inline std::string makeOp(const std::string &name, const std::string &op,
