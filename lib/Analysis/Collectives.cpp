@@ -234,10 +234,19 @@ static FailureOr<Mesh> getOwnMesh(ModuleOp module) {
                    "from slowest to fastest with mesh=node:N,gpu:M");
 }
 
+/// Returns the tiers `spec` without strides: "data:4" for "data:4@2".
+static std::string dropStrides(StringRef spec) {
+  std::string tiers;
+  for (StringRef tier : llvm::split(spec, ','))
+    tiers += (tiers.empty() ? "" : ",") + tier.split('@').first.str();
+  return tiers;
+}
+
 FailureOr<Mesh> zpp::getStepMesh(ModuleOp module, StringRef spec) {
-  // A rewritten module records its tiers.
+  // A rewritten module records its tiers, with their strides.
   StringRef rewritten = getMachineWord(module, "mesh");
-  bool isOfRewrite = !rewritten.empty() && spec.empty();
+  bool isOfRewrite =
+      !rewritten.empty() && (spec.empty() || spec == dropStrides(rewritten));
   if (isOfRewrite)
     spec = rewritten;
   if (spec.empty())

@@ -444,6 +444,8 @@ public:
       return signalPassFailure();
     lowerEmptyTensors();
     getOperation()->removeAttr(kGroupMeshAttr);
+    if (!ops.empty())
+      dropUnusedMeshes(getOperation());
     noteGroupLists(getOperation());
   }
 

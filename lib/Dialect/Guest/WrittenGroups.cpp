@@ -8,9 +8,12 @@
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 
 #include "mlir/AsmParser/AsmParser.h"
+#include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Support/MeshRefs.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -100,4 +103,36 @@ void zpp::listReplicaGroups(Operation *op, const ModuleMesh &mesh) {
   std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
   if (groups && !groups->empty())
     op->setAttr("replica_groups", listGroups(op->getContext(), *groups).attr);
+}
+
+/// Adds what follows each `@` of a text, which may be that of a guest's
+/// attribute.
+static void addNames(StringRef text, llvm::StringSet<> &names) {
+  for (text = text.split('@').second; !text.empty();
+       text = text.split('@').second)
+    names.insert(text.consume_front("\"")
+                     ? text.take_until([](char c) { return c == '"'; })
+                     : text.take_while([](char c) {
+                         return llvm::isAlnum(c) ||
+                                StringRef("_$.").contains(c);
+                       }));
+}
+
+void zpp::dropUnusedMeshes(ModuleOp module) {
+  llvm::StringSet<> names;
+  AttrTypeWalker walker;
+  walker.addWalk([&](StringAttr text) { addNames(text, names); });
+  walker.addWalk([&](OpaqueAttr attr) { addNames(attr.getAttrData(), names); });
+  walker.addWalk([&](FlatSymbolRefAttr ref) { names.insert(ref.getValue()); });
+  module.walk([&](Operation *op) {
+    walker.walk(op->getDiscardableAttrDictionary());
+    if (Attribute properties = op->getPropertiesAsAttribute())
+      walker.walk(properties);
+  });
+  for (Operation &op : llvm::make_early_inc_range(*module.getBody())) {
+    auto name = op.getAttrOfType<StringAttr>("sym_name");
+    if (op.getName().getStringRef() == "sdy.mesh" && name &&
+        !names.contains(name.getValue()))
+      op.erase();
+  }
 }

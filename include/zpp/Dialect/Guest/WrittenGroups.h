@@ -42,6 +42,10 @@ WrittenGroups writeGroups(mlir::ModuleOp module, const Mesh &mesh,
 /// a list.
 void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
 
+/// Erases every `sdy.mesh` that nothing names, as those become whose axes the
+/// groups of collectives were. Compilers without Shardy do not know the op.
+void dropUnusedMeshes(mlir::ModuleOp module);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_WRITTENGROUPS_H
