@@ -81,6 +81,22 @@ func.func @all_gather_c2(%p: !zero.shard<64xf32, dim 0 = ("node", "gpu") on #mes
 
 // -----
 
+func.func @reduce_scatter_no_kind(%g: tensor<4xf32>) {
+  // expected-error@+1 {{expected sum or mean}}
+  %0 = zero.reduce_scatter %g along ["gpu"]
+  return
+}
+
+// -----
+
+func.func @reduce_scatter_other_kind(%g: tensor<4xf32>) {
+  // expected-error@+1 {{expected sum or mean, but got 'max'}}
+  %0 = zero.reduce_scatter max %g along ["gpu"]
+  return
+}
+
+// -----
+
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
 func.func @reduce_scatter_c1(%g: !zero.shard<64xf32, dim 0 = (2, 4) on #mesh>) {

@@ -58,6 +58,23 @@ LogicalResult zpp::zero::verifyCollective(Operation *op) {
                     llvm::to_vector(along.getAsRange<AxisRefAttr>()));
 }
 
+static ParseResult parseReduceKind(OpAsmParser &parser, ReduceKindAttr &kind) {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef word;
+  (void)parser.parseOptionalKeyword(&word);
+  std::optional<ReduceKind> value = symbolizeReduceKind(word);
+  if (!value)
+    return parser.emitError(loc, "expected sum or mean")
+           << (word.empty() ? "" : ", but got '" + word.str() + "'");
+  kind = ReduceKindAttr::get(parser.getContext(), *value);
+  return success();
+}
+
+static void printReduceKind(OpAsmPrinter &printer, Operation *,
+                            ReduceKindAttr kind) {
+  printer << stringifyReduceKind(kind.getValue());
+}
+
 static ParseResult parseAxes(OpAsmParser &parser, ArrayAttr &along) {
   SmallVector<Attribute> axes;
   auto parseAxis = [&]() -> ParseResult {

@@ -149,8 +149,8 @@ def Zero_ReduceScatterOp : Zero_LogicalCollectiveOp<"reduce_scatter"> {
                        OptionalAttr<Zero_QuantAttr>:$wire);
   let results = (outs Zero_ShardType:$result);
   let assemblyFormat = [{
-    `` $kind $operand `along` custom<Axes>($along) (`wire` $wire^)? attr-dict
-    `:` type($operand) `to` type($result)
+    custom<ReduceKind>($kind) $operand `along` custom<Axes>($along)
+    (`wire` $wire^)? attr-dict `:` type($operand) `to` type($result)
   }];
   let hasVerifier = 1;
   let hasCanonicalizeMethod = 1;
@@ -185,7 +185,7 @@ def Zero_AllReduceOp
                        Zero_AxisRefArrayAttr:$along);
   let results = (outs Zero_ShardType:$result);
   let assemblyFormat = [{
-    `` $kind $operand `along` custom<Axes>($along) attr-dict
+    custom<ReduceKind>($kind) $operand `along` custom<Axes>($along) attr-dict
     `:` type($operand)
   }];
   let hasVerifier = 1;
@@ -432,7 +432,7 @@ def Zero_ReduceOp
       least 1.
   }];
   let assemblyFormat = [{
-    `` $kind $input `into` $init attr-dict
+    custom<ReduceKind>($kind) $input `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
 }
@@ -452,7 +452,7 @@ def Zero_DequantizeReduceOp
       elements as the destination has.
   }];
   let assemblyFormat = [{
-    `` $kind $input `quant` $quant `into` $init attr-dict
+    custom<ReduceKind>($kind) $input `quant` $quant `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
 }
@@ -477,7 +477,8 @@ def Zero_DequantizeReduceQuantizeOp
       move the groups as a whole. The sums then stay rotated.
   }];
   let assemblyFormat = [{
-    `` $kind $input `quant` $quant `partial` $partial `to` $to `slices` $slices
+    custom<ReduceKind>($kind) $input `quant` $quant `partial` $partial
+    `to` $to `slices` $slices
     `into` $init attr-dict
     `:` type($input) `into` type($init) (`->` type($results)^)?
   }];
