@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (zpp.CompileError, ImportError, OSError, TypeError, ValueError
             ) as error:
-        print(f"zpp: error: {error}", file=sys.stderr)
+        # The compiler's options have no dashes.
+        message = str(error).replace(" with mesh=", " with --mesh ")
+        print(f"zpp: error: {message}", file=sys.stderr)
         _drop_output()
         return 1
     return status

@@ -263,6 +263,26 @@ def test_a_step_in_hlo_that_has_collectives_is_left_alone(tmp_path, capsys):
     assert total["before"]["node"] == 4098
 
 
+@pytest.mark.parametrize(("axes", "groups"), [
+    ("'a'", "{{0,4},{1,5},{2,6},{3,7}}"), ("'b','a'", "{{0,4,1,5,2,6,3,7}}"),
+    ("'b':(1)2", "{{0,2},{1,3},{4,6},{5,7}}"),
+    ("'a','b':(2)2", "{{0,1,4,5},{2,3,6,7}}")])
+def test_groups_of_hlo_as_axes(axes, groups):
+    """jaxlib refuses what it makes of them at an all-to-all of a tuple."""
+    def read(written: str) -> str:
+        size = len(groups[2:].split("}")[0].split(","))
+        part = "f32[4]{0}"
+        text = (
+            "HloModule step, num_partitions=8\n"
+            f"ENTRY main {{\n  p = {part} parameter(0)\n"
+            f"  a = ({', '.join([part] * size)}) all-to-all({', '.join(['p'] * size)}), "
+            f"channel_id=1, replica_groups={written}\n"
+            f"  ROOT r = {part} get-tuple-element(a), index=0\n}}\n")
+        return _forms.read(text.encode()).text
+
+    assert read(f"mesh['a'=2,'b'=4] {{{axes}}}") == read(groups)
+
+
 def test_what_xla_refuses_is_an_error(tmp_path, capsys):
     source = tmp_path / "step"
     source.write_text(TORCH_XLA.replace("devices=[8,1]0,", "devices=[8,1]9,", 1))
@@ -273,6 +293,9 @@ def test_what_xla_refuses_is_an_error(tmp_path, capsys):
     source.write_text(TORCH_XLA.replace("tensor<64x512", "tensor<60x512"))
     assert main(["report", str(source), "--mesh", NODES]) == 1
     assert "whose dims divide by their shardings" in capsys.readouterr().err
+    source.write_text(TORCH_XLA)
+    assert main(["report", str(source)]) == 1
+    assert "from slowest to fastest with --mesh node:N," in capsys.readouterr().err
 
 
 # Commands --------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 import dataclasses
 import io
+import math
 import re
 from collections.abc import Callable
 
@@ -52,9 +53,12 @@ def read(content: bytes) -> Source:
             is_local = _LOCAL.search(text) is not None
         elif form == "hlo-proto":
             content = hlo_module_in(content)
+    except Exception as error:
+        raise ValueError(f"expected a step as {_names()}, but got something "
+                         f"else: {error}") from None
+    try:
         with make_ir_context() as context:
-            module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(content),
-                                     context)
+            module = _to_stablehlo(content, context)
             if is_local:
                 _note_parts(module)
             attributes = module.operation.attributes
@@ -64,8 +68,53 @@ def read(content: bytes) -> Source:
             return Source(form, module.operation.get_asm(
                 print_generic_op_form=True, enable_debug_info=True))
     except Exception as error:
-        raise ValueError(f"expected a step as {_names()}, but got something "
-                         f"else: {error}") from None
+        # The whole operation may follow, with all of its types.
+        message = read_message(error).split("\n")[0].removeprefix("error: ")
+        raise ValueError(f"expected HLO that jaxlib converts to StableHLO, but got "
+                         f"other HLO: {message}") from None
+
+
+def _to_stablehlo(hlo: bytes, context: ir.Context) -> ir.Module:
+    """Converts a module of HLO.
+
+    jaxlib 0.10 makes an op that its own verifier refuses of an all-to-all whose groups
+    are axes of a mesh, as XLA's partitioner writes them; it gets them as lists.
+    """
+    try:
+        return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo), context)
+    except ir.MLIRError:
+        text = _hlo.HloModule.from_serialized_hlo_module_proto(hlo).to_string()
+        listed = _GROUP_AXES.sub(_list_groups, text)
+        if listed == text:
+            raise
+    return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(
+        listed).as_serialized_hlo_module_proto()), context)
+
+
+#: Groups as axes of a mesh whose devices have the usual order, or as parts of axes:
+#: mesh['a'=2,'b'=4] {'a','b':(1)2}.
+_GROUP_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_AXIS_SIZE = re.compile(r"'([^']*)'=(\d+)")
+_AXIS_PART = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
+
+
+def _list_groups(match: re.Match) -> str:
+    sizes = {name: int(size) for name, size in _AXIS_SIZE.findall(match[1])}
+    names, devices = list(sizes), math.prod(sizes.values())
+    parts = []
+    for name, before, size in _AXIS_PART.findall(match[2]):
+        outer = math.prod(sizes[axis] for axis in names[:names.index(name)])
+        length = int(size or sizes[name])
+        parts.append((length, devices // (outer * int(before or 1) * length)))
+    groups: dict[int, list] = {}
+    for device in range(devices):
+        place = [device // stride % length for length, stride in parts]
+        first = device - sum(index * stride for index, (_, stride) in zip(
+            place, parts, strict=True))
+        groups.setdefault(first, []).append((place, device))
+    return "replica_groups={" + ",".join(
+        "{" + ",".join(str(device) for _, device in sorted(group)) + "}"
+        for group in groups.values()) + "}"
 
 
 #: The main computation of HLO that XLA has partitioned, whose name says so.
