@@ -283,6 +283,35 @@ def test_groups_of_hlo_as_axes(axes, groups):
     assert read(f"mesh['a'=2,'b'=4] {{{axes}}}") == read(groups)
 
 
+def test_starts_and_ends_of_a_schedule(tmp_path, capsys):
+    """What XLA has scheduled counts as it was before, in all pairs that are whole."""
+    def write(gather: str, reduce: str) -> dict:
+        source = tmp_path / "step"
+        source.write_text(
+            "HloModule step, num_partitions=8\n"
+            "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+            "  ROOT c = f32[] add(a, b)\n}\n"
+            "ENTRY main {\n  p = f32[4,8]{1,0} parameter(0)\n"
+            f"{gather}  m = f32[8,8]{{1,0}} dot(w, w), lhs_contracting_dims={{0}}, "
+            f"rhs_contracting_dims={{0}}\n{reduce}}}\n")
+        assert main(["report", str(source), "--mesh", NODES, "--format", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    groups = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+    plain = write(
+        f"  w = f32[32,8]{{1,0}} all-gather(p), {groups}, dimensions={{0}}\n",
+        f"  ROOT r = f32[8,8]{{1,0}} all-reduce(m), {groups}, to_apply=add\n")
+    pairs = write(
+        "  w.1 = (f32[4,8]{1,0}, f32[32,8]{1,0}) all-gather-start(p), "
+        f"{groups}, dimensions={{0}}\n  w = f32[32,8]{{1,0}} all-gather-done(w.1)\n",
+        f"  r.1 = f32[8,8]{{1,0}} all-reduce-start(m), {groups}, to_apply=add\n"
+        "  ROOT r = f32[8,8]{1,0} all-reduce-done(r.1)\n")
+    for row in (*plain["collectives"], *pairs["collectives"]):
+        # Of a name, the location is the name.
+        assert row.pop("location") in ("w", "w.1", "r", "r.1")
+    assert plain == pairs
+
+
 def test_what_xla_refuses_is_an_error(tmp_path, capsys):
     source = tmp_path / "step"
     source.write_text(TORCH_XLA.replace("devices=[8,1]0,", "devices=[8,1]9,", 1))

@@ -25,11 +25,13 @@ void zpp::report::add(Bytes &sum, const Bytes &part, int64_t times) {
     sum[i] = addSaturating(sum[i], multiplySaturating(part[i], times));
 }
 
-/// "file.py:12:3", or another text that describes the location.
+/// "file.py:12:3", or what else describes the location, such as a name.
 static std::string getLocationText(Location loc) {
-  if (std::string file = getFileLocation(loc); !file.empty())
-    return file;
-  std::string text;
+  std::string text = getFileLocation(loc);
+  if (text.empty())
+    text = describeLocation(loc);
+  if (!text.empty())
+    return text;
   llvm::raw_string_ostream(text) << loc;
   return text;
 }

@@ -59,6 +59,7 @@ def read(content: bytes) -> Source:
     try:
         with make_ir_context() as context:
             module = _to_stablehlo(content, context)
+            _join_starts(module)
             if is_local:
                 _note_parts(module)
             attributes = module.operation.attributes
@@ -115,6 +116,33 @@ def _list_groups(match: re.Match) -> str:
     return "replica_groups={" + ",".join(
         "{" + ",".join(str(device) for _, device in sorted(group)) + "}"
         for group in groups.values()) + "}"
+
+
+def _join_starts(module: ir.Module) -> None:
+    """Makes plain collectives of the starts and ends of XLA's schedules, which it
+    splits again when it compiles them."""
+    starts = []
+
+    def add(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.async_start":
+            starts.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(add)
+    for start in starts:
+        ends = [use.owner for use in start.results[0].uses]
+        if [end.name for end in ends] != ["stablehlo.async_done"]:
+            continue
+        body = start.regions[0].blocks[0]
+        for argument, operand in zip(body.arguments, start.operands, strict=True):
+            argument.replace_all_uses_with(operand)
+        *ops, end = body.operations
+        for op in ops:
+            op.move_before(start)
+        for old, new in zip(ends[0].results, end.operands, strict=True):
+            old.replace_all_uses_with(new)
+        ends[0].erase()
+        start.erase()
 
 
 #: The main computation of HLO that XLA has partitioned, whose name says so.
