@@ -376,10 +376,13 @@ def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
 
 def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
                 group: dist.ProcessGroup) -> None:
-    """Gathers several tensors, which take the place of one: NCCL launches them
-    together."""
-    if len(results) == 1:
-        all_gather(results[0], sources[0], group)
+    """Gathers several tensors, which take the place of one: NCCL launches them together.
+    gloo gathers one after the other, because its coalesced gathers break the heap: its
+    two threads note the names of what they have done in one string, without a lock, and
+    "ALLGATHER_COALESCED" is too long to be kept within it."""
+    if len(results) == 1 or not results[0].is_cuda:
+        for result, source in zip(results, sources):
+            all_gather(result, source, group)
     else:
         group.allgather_into_tensor_coalesced(
             list(results), list(sources)).wait()
