@@ -132,15 +132,15 @@ def writes_within_a_pass(options, forgets: bool) -> str:
     return "none"
 
 
-def weights_by_hand(options, *, at_once: bool, has_backward: bool
-                    ) -> list[torch.Tensor]:
+def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
     """Weights that are gathered by hand between steps in which no checksums are made,
     before and after they are written to past PyTorch; and after another such write
     outputs of the model.
 
     Args:
       at_once: as on GPUs.
-      has_backward: of the latest pass.
+      end: that of the latest step: "forward", "backward", or an "exception" in the
+        middle of its forward pass.
     """
     with votes_at_once() if at_once else contextlib.nullcontext():
         model = make_model(options)
@@ -164,9 +164,15 @@ def weights_by_hand(options, *, at_once: bool, has_backward: bool
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(12):
         update(model, optimizer)
-    loss = loss_of(model, make_batch())
-    if has_backward:
-        loss.backward()
+    if end == "exception":
+        hook = model[1].register_forward_pre_hook(lambda *_: 1 / 0)
+        with contextlib.suppress(ZeroDivisionError):
+            loss_of(model, make_batch())
+        hook.remove()
+    else:
+        loss = loss_of(model, make_batch())
+        if end == "backward":
+            loss.backward()
     reshard()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
