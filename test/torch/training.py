@@ -579,20 +579,34 @@ def own_collectives_after_off(**model_options) -> list[str]:
     return found
 
 
-def error_of_own_collectives() -> str:
-    """A module with a gather of its user's."""
-    model = make_model(None)
-    model[0].set_custom_all_gather(_calls.AllGather(lambda *_: None))
-    try:
-        compress(model, **ZEROPP)
-    except ValueError as error:
-        return str(error)
-    return "none"
+def errors_of_own_collectives() -> list[str]:
+    """Those of compress for a module with a gather of its user's: set before it, and
+    between two calls, also in the place of zpp's, which it calls, and before zpp is
+    turned off."""
+    def foreign(gather):
+        return _calls.AllGather(lambda *args: gather(*args))
+
+    errors: list[str] = []
+    for options in (None, ZEROPP, ZEROPP):
+        model = make_model(options)
+        own, _ = _fsdp.own_collectives(*_fsdp.parameter_groups(model[0]))
+        model[0].set_custom_all_gather(foreign(own))
+        try:
+            compress(model, **{**ZEROPP, **(OFF if errors[1:] else {})})
+        except ValueError as error:
+            errors.append(str(error))
+        # It stays, and works.
+        loss_of(model, make_batch()).backward()
+    return errors
 
 
-def train_with_own_gathers(options) -> dict:
+def train_with_own_gathers(options, again: bool = False) -> dict:
     """Losses of HSDP with gathers and scatters of the user's within nodes, their calls,
-    and the report."""
+    and the report.
+
+    Args:
+      again: sets them once more, after compress, and calls it again.
+    """
     model = make_model(None, rows=((0, 1), (2, 3)))
     calls = []
 
@@ -604,10 +618,11 @@ def train_with_own_gathers(options) -> dict:
         calls.append("reduce_scatter")
         return _pytorch.reduce_scatter(*args)
 
-    for _, module in _fsdp.modules_of(model):
-        module.set_custom_all_gather(_calls.AllGather(gather))
-        module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
-    compress(model, **options)
+    for _ in range(2 if again else 1):
+        for _, module in _fsdp.modules_of(model):
+            module.set_custom_all_gather(_calls.AllGather(gather))
+            module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
+        compress(model, **options)
     losses = mean_losses(model, 3)
     return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}
 

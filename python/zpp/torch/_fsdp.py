@@ -22,9 +22,9 @@ _REPLICAS = "replicate_process_group"
 #: FSDP2's function at the end of a group's backward pass.
 _POST_BACKWARD = "post_backward"
 #: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
-#: live as long as the module: what `attach` attaches, and what `set_collectives`
-#: replaces.
-_ATTACHED, _ORIGINAL = "_zpp_attached", "_zpp_original"
+#: live as long as the module: what `attach` attaches, and the collectives before and
+#: after `set_collectives`.
+_ATTACHED, _REPLACED = "_zpp_attached", "_zpp_replaced"
 #: FSDP2's own collectives, which others may replace, without their kinds, and those of
 #: them whose memory others can use, too.
 _DEFAULT, _IN_OTHER_MEMORY = "Default", ("SymmMem", "ProcessGroupAlloc")
@@ -130,17 +130,28 @@ def default_collectives() -> Collectives:
 
 def original_collectives(parameters: Any) -> Collectives:
     """FSDP2's objects before zpp has replaced them, which may be its user's."""
-    return getattr(parameters, _ORIGINAL, None) or own_collectives(parameters)
+    before, _ = getattr(parameters, _REPLACED, (own_collectives(parameters), None))
+    return before
+
+
+def _others_collectives(parameters: Any) -> Collectives:
+    """FSDP2's objects without those of zpp. They may be the user's, who may also have
+    replaced zpp's since, even by what calls them."""
+    own = own_collectives(parameters)
+    before, after = getattr(parameters, _REPLACED, (own, own))
+    gather, scatter = (original if each is zpps else each for original, zpps, each in
+                       zip(before, after, own))
+    return gather, scatter
 
 
 def has_default_collectives(parameters: Any) -> bool:
     return all(type(each).__name__.startswith(_DEFAULT)
-               for each in original_collectives(parameters))
+               for each in _others_collectives(parameters))
 
 
 def foreign_collectives(parameters: Any) -> list[str]:
-    """The types of the original objects, if one of them is not of FSDP2."""
-    names = [type(each).__name__ for each in original_collectives(parameters)]
+    """The types of the objects without those of zpp, if one of them is not of FSDP2."""
+    names = [type(each).__name__ for each in _others_collectives(parameters)]
     is_known = all(name in {memory + kind for memory in (_DEFAULT, *_IN_OTHER_MEMORY)}
                    for name, kind in zip(names, ("AllGather", "ReduceScatter")))
     return [] if is_known else names
@@ -153,9 +164,10 @@ def set_collectives(parameters: Any, collectives: Collectives | None,
       all_reduce: called with a tensor, the group of the replicas and the operation.
     """
     restore_collectives(parameters)
-    setattr(parameters, _ORIGINAL, own_collectives(parameters))
+    before = own_collectives(parameters)
     if collectives is not None:
         parameters._all_gather_comm, parameters._reduce_scatter_comm = collectives
+    setattr(parameters, _REPLACED, (before, own_collectives(parameters)))
     group = replica_group(parameters)
     if group is not None:
         # Other modules may have the same one.
@@ -165,11 +177,12 @@ def set_collectives(parameters: Any, collectives: Collectives | None,
 
 
 def restore_collectives(parameters: Any) -> None:
-    """Gives PyTorch its own back."""
-    original = vars(parameters).pop(_ORIGINAL, None)
-    if original is None:
+    """Gives PyTorch its own back, and leaves what the user has set since."""
+    if _REPLACED not in vars(parameters):
         return
-    parameters._all_gather_comm, parameters._reduce_scatter_comm = original
+    (parameters._all_gather_comm, parameters._reduce_scatter_comm
+     ) = _others_collectives(parameters)
+    delattr(parameters, _REPLACED)
     if (group := replica_group(parameters)) is not None:
         setattr(parameters.mesh_info, _REPLICAS, group)
 
