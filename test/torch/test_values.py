@@ -184,3 +184,13 @@ def test_a_frozen_parameter_that_is_lost_becomes_exact(pool):
 def test_bad_guards_are_errors(pool, guard):
     for outcome in pool.outcomes(values.guarded, {**ZEROPP, "guard": guard}, steps=1):
         assert "guard: expected" in outcome[1]
+
+
+def test_weights_in_a_flat_parameter(pool):
+    """Blocks would have elements of several of them."""
+    warning = ("58% of the model are parameters of one dim, such as 'flat': they travel as "
+               "they are, as gains and biases have to; only weights of two or more dims "
+               "are compressed")
+    assert pool(values.compress_flat, ZEROPP) == 4 * [([warning], True)]
+    assert pool(values.compress_flat, {**AS_THEY_ARE, "gradients": "none",
+                                       "secondary": "gpu"}) == 4 * [([], True)]

@@ -250,3 +250,27 @@ def bytes_of_block(options, width: int) -> tuple[float, float]:
     weights = sum(each.numel() for each in block.parameters()) * 2 / 4
     return (sum(plan.before["node"] for plan in plans) / weights,
             sum(plan.after["node"] for plan in plans) / weights)
+
+
+class Flat(nn.Module):
+    """A matrix that is kept in a flat parameter, beside another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat = nn.Parameter(torch.randn(WIDTH * WIDTH) / WIDTH**0.5)
+        self.last = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x):
+        return self.last(x @ self.flat.view(WIDTH, WIDTH))
+
+
+def compress_flat(options) -> tuple[list[str], bool]:
+    """Warnings, and whether the flat parameter is gathered as it is."""
+    torch.manual_seed(0)
+    model = fully_shard(Flat().to(device()), mesh=all_ranks())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compress(model, **options)
+    expected = model.flat.full_tensor()
+    model.unshard()
+    return [str(each.message) for each in caught], torch.equal(model.flat, expected)

@@ -26,7 +26,7 @@ from zpp.torch._ahead import Order
 from zpp.torch._bucket import tool_versions
 from zpp.torch._communication import Communication
 from zpp.torch._compress import report_of
-from zpp.torch._exact import check_patterns
+from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, block_of, make_all, make_plan
@@ -166,6 +166,8 @@ class _Compression:
         self._parameters = {
             weight: Parameter(weight, name) for name, weight in weights.items()
             if not _seams.is_expert(weight)}
+        if {self._options.weights, self._options.gradients} != {"none"}:
+            warn_of_vectors({each: each.name for each in self._parameters.values()})
         steps = Steps(0)
         #: By the parameters that are gathered alone.
         self._gathers = {

@@ -22,7 +22,7 @@ from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences, tool_versions
 from zpp.torch._communication import Communication
-from zpp.torch._exact import check_patterns
+from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import make_all
@@ -111,9 +111,12 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
             _check_own(name, parameters)
 
     names = _pytorch.names_of(model, [parameters for _, _, parameters in groups])
+    all_names = {each: name for of_group in names.values()
+                 for each, name in of_group.items()}
     for _, variant in variants:
-        check_patterns(variant, [name for of_group in names.values()
-                                 for name in of_group.values()])
+        check_patterns(variant, [*all_names.values()])
+    if any({variant.weights, variant.gradients} != {"none"} for _, variant in variants):
+        warn_of_vectors(all_names)
     order: Order[Gathers] = Order()
     steps = Steps(steps_done)
     ballots = Ballots(at_once=groups[0][2].device.type != "cpu")
