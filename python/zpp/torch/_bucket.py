@@ -333,7 +333,9 @@ def _rewrite(bucket: Bucket, options: Options
             return {"reason": reason}, {}
     reason, result = rewrite(bucket, "cuda")
     if not reason and bucket.exact and len(result.bundle.manifest["functions"]) > 1:
-        # Nothing can travel with stages, which links ask for.
+        # Nothing can travel with stages, which links ask for. They are not missed: all
+        # exchanges of a function are on one stream, so stages would overlap nothing, at
+        # the same bytes in more messages.
         reason, result = rewrite(bucket, "cuda", options.replace(links=None))
     if not reason and len(result.bundle.manifest["functions"]) > 1:
         reason = "its types would not travel in one message"
