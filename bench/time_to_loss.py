@@ -7,6 +7,12 @@
     python bench/time_to_loss.py --run DIR --link 50gbit --minutes 2  # GPUs, root
     python bench/time_to_loss.py --table DIR [--plot FILE]
 
+The same in one command, where zpp-opt and the GPUs are, on the files of tokens of a
+public speedrun (GPT-2's, such as fineweb_train_000001.bin and fineweb_val_000000.bin):
+
+    python bench/time_to_loss.py --data fineweb*.bin --gpus-per-node 4 \\
+      --link 100gbit --minutes 10 --seeds 0 1 2 --target 3.6
+
 The question is not how fast a step is or what a step learns, but which loss on
 held-out text a training has after so many minutes. Every row is timed first.
 Its warm-up and its cosine are then those of as many steps as fit into its
@@ -18,7 +24,7 @@ can be had with exact bytes where memory is left: whole weights stay until the
 backward pass, and with micro-batches until the update.
 
 The model has 0.35 B weights (--model), and each GPU takes 8192 tokens of the text
-that bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py).
+that bench/convergence.py describes. Two GPUs are two nodes (bench/lab/links.py), or more with --gpus-per-node.
 Where the machine has one GPU, both ranks share it, and each has about half its
 rate. Rows "k = 4" take four micro-batches of as many tokens in a step, ZeRO++
 with accumulate=gpu. Their learning rate is that of the others: with twice as much,
@@ -77,18 +83,22 @@ START_SECONDS, LOOK_SECONDS, LIMIT_SECONDS = 90, 30, 1500
 def export(args):
     """Writes the steps, for each number of micro-batches, and the text."""
     args.export.mkdir(parents=True, exist_ok=True)
-    text.write(args.export, text.read(args.text))
+    if args.data:
+        text.name_files(args.export, args.data)
+    else:
+        text.write(args.export, text.read(args.text))
     rate, context = MODELS[args.model]
     sequences = 2 if args.tiny else steps.MODELS[args.model]["sequences"]
     for micro_batches in {count for count, _ in ROWS.values()}:
         of = steps.describe(
-            args.model, 1, args.platform, tiny=args.tiny,
-            sequences=sequences, micro_batches=micro_batches, vocab=256,
+            args.model, args.gpus_per_node, args.platform, tiny=args.tiny,
+            sequences=sequences, micro_batches=micro_batches,
+            vocab=text.vocabulary(args.data),
             context=64 if args.tiny else context,
             learning_rate=rate, is_scheduled=True)
         # Nodes of one GPU keep whole weights, or send them twice.
-        of["variants"] = {name: of["variants"][name] | {"secondary": 1}
-                          for name in EXPORTED}
+        whole = {"secondary": 1} if args.gpus_per_node == 1 else {}
+        of["variants"] = {name: of["variants"][name] | whole for name in EXPORTED}
         # Hops that round nothing, but are the runtime's.
         of["variants"][steps.KEPT]["gradients"] = "none:none"
         steps.export(of, args.export / f"k{micro_batches}")
@@ -127,7 +137,7 @@ def run(args):
         processes = [launch.Process(
             [*command, "--rank", rank],
             launch.environment(on_cpu) | links.environment(
-                rank, count, 1, args.link),
+                rank, count, exported.mesh[-1][1], args.link),
             result_path(args.run, row, args.link, seeds[0]).with_suffix(
                 f".{rank}.txt")) for rank in range(count)]
         try:
@@ -293,13 +303,16 @@ def seconds_to(runs: list[dict], others: list[dict]) -> float | None:
     return statistics.mean(times) if len(times) == len(runs) else None
 
 
-def print_tables(results: dict[str, dict[str, list[dict]]]):
+def print_tables(results: dict[str, dict[str, list[dict]]], target: float = 0):
+    """Prints a table for each link. With a target, it has by how much the mean is below
+    it, times the root of the number of trainings, as public speedruns ask for."""
     for link, rows in results.items():
         print(f"\n{link}\n")
+        claim = [f"({target} - mean) * sqrt(n)"] if target else []
         table = Table(["training", "ms per step", "steps", "M tokens",
                        "GB between nodes per step", "seconds", "held-out loss",
-                       "smallest, largest", "has FSDP's last loss after",
-                       "that of FSDP, gathered once"])
+                       "smallest, largest", "sigma", *claim,
+                       "has FSDP's last loss after", "that of FSDP, gathered once"])
         for row, runs in rows.items():
             def mean(value, runs=runs):
                 return statistics.mean(map(value, runs))
@@ -313,7 +326,10 @@ def print_tables(results: dict[str, dict[str, list[dict]]]):
                 f"{mean(lambda run: run['sent']) / 1e9:.2f}",
                 f"{mean(lambda run: run['curve'][-1][0]):.0f}",
                 f"{statistics.mean(last):.3f}",
-                f"{min(last):.3f}, {max(last):.3f}" if len(last) > 1 else "",
+                *((f"{min(last):.3f}, {max(last):.3f}", f"{statistics.stdev(last):.4f}")
+                  if len(last) > 1 else ("", "")),
+                *(f"{(target - statistics.mean(last)) * len(last) ** 0.5:.4f}"
+                  for _ in claim),
                 *("" if seconds is None else f"{seconds:.0f} s"
                   for seconds in reached)])
 
@@ -335,11 +351,17 @@ def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> list[
 
 
 def main():
-    parser = stages.parser(__doc__)
+    parser = stages.parser(__doc__, needs_stage=False)
+    parser.add_argument("--data", type=pathlib.Path, nargs="+", default=[],
+                        metavar="FILE", help="files of GPT-2's tokens instead of --text;\n"
+                        "those with \"val\" in their name are held out.\nWithout a "
+                        "stage: all three, in ./time-to-loss")
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda",
                         help="export for these devices")
     parser.add_argument("--model", default="0.35 B", choices=MODELS,
                         help="export the example model in this size")
+    parser.add_argument("--gpus-per-node", type=int, default=1, metavar="N",
+                        help="export for two nodes of so many")
     parser.add_argument("--link", default="50gbit",
                         help="Ngbit, shared or nvlink")
     parser.add_argument("--minutes", type=float, default=2,
@@ -348,6 +370,8 @@ def main():
                         help="of the order of the data: a training for each")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW",
                         default=list(ROWS), help="train or show these rows")
+    parser.add_argument("--target", type=float, default=0, metavar="LOSS",
+                        help="say how surely the held-out loss is below")
     parser.add_argument("--tc", default="tc", help="the program, with options")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE")
     # The process of a rank.
@@ -355,17 +379,24 @@ def main():
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     args = parser.parse_args()
     links.rate(args.link)  # Exits if there is no such link.
+    if args.row:
+        Training(args).run()
+        return
+    if not (args.export or args.run or args.table):
+        if not args.data:
+            parser.error("expected --export, --run, --table or --data, but got none")
+        args.export = args.run = args.table = pathlib.Path("time-to-loss")
+    if args.export and not (args.data or args.text):
+        parser.error("expected --data or --text to train on, but got neither")
     if args.export:
         export(args)
-    elif args.row:
-        Training(args).run()
-    elif args.run:
+    if args.run:
         run(args)
-    else:
+    if args.table:
         results = {link: {row: runs for row, runs in rows.items()
                           if row in args.rows}
                    for link, rows in read_results(args.table).items()}
-        print_tables(results)
+        print_tables(results, args.target)
         path = args.plot or args.table / "time-to-loss.svg"
         print("\nplots:", *draw(results, path))
 

@@ -8,13 +8,13 @@ import math
 import pathlib
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str, needs_stage: bool = True) -> argparse.ArgumentParser:
     """--export, --run or --table with the folder of the experiment, and what all
     such experiments may be told."""
     result = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawTextHelpFormatter)
-    stage = result.add_mutually_exclusive_group(required=True)
+    stage = result.add_mutually_exclusive_group(required=needs_stage)
     stage.add_argument("--export", type=pathlib.Path, metavar="DIR")
     stage.add_argument("--run", type=pathlib.Path, metavar="DIR")
     stage.add_argument("--table", type=pathlib.Path, metavar="DIR")

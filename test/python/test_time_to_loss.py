@@ -5,10 +5,14 @@
 import itertools
 import json
 import math
+import pathlib
+import re
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from zpp.jax import _runtime
@@ -16,7 +20,27 @@ from zpp.jax import _runtime
 sys.path.append(str(ROOT / "bench"))
 
 import time_to_loss
-from lab import curves
+from lab import curves, text
+
+def write_tokens(folder: pathlib.Path, apart: int = 0) -> list[pathlib.Path]:
+    """Files as public speedruns have them; the first is held out. The tokens of each
+    count up to a hundred from a number of its own, which are so far apart."""
+    files = []
+    for number, name in enumerate(("a_val_0.bin", "a_train_1.bin", "a_train_2.bin")):
+        header = np.zeros(256, "<i4")
+        header[:3] = 20240520, 1, 4000
+        tokens = np.arange(4000, dtype="<u2") % 100 + apart * number
+        files.append(folder / name)
+        files[-1].write_bytes(header.tobytes() + tokens.tobytes())
+    return files
+
+
+def script(folder: pathlib.Path, *options) -> tuple[int, str]:
+    process = subprocess.run(
+        [sys.executable, ROOT / "bench" / "time_to_loss.py", *options], cwd=folder,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return process.returncode, process.stdout
+
 
 ROWS = ["FSDP", "ZeRO++, i4:delta, k = 4"]
 
@@ -25,22 +49,15 @@ ROWS = ["FSDP", "ZeRO++, i4:delta, k = 4"]
 @pytest.mark.compiler
 @pytest.mark.skipif(_runtime.obstacle("cpu") is not None,
                     reason="needs libzpp_xla")
-def test_exports_trains_and_prints(tmp_path, capsys):
-    def script(*options):
-        process = subprocess.run(
-            [sys.executable, ROOT / "bench" / "time_to_loss.py", *options],
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        assert process.returncode == 0, process.stdout
-        return process.stdout
-
-    script("--export", tmp_path, "--tiny", "--platform", "cpu", "--text",
-           ROOT / "docs")
-    run = ["--run", tmp_path, "--link", "shared", "--minutes", "0.01", "--rows",
-           *ROWS, "--seeds", "0", "3"]
-    printed = script(*run)
+def test_exports_trains_and_prints(tmp_path):
+    data = write_tokens(tmp_path)
+    run = ["--link", "shared", "--minutes", "0.01", "--rows", *ROWS, "--seeds", "0", "3"]
+    status, printed = script(tmp_path, "--data", *data, "--tiny", "--platform", "cpu",
+                             *run, "--target", "11")
+    assert status == 0, printed
     assert f"{ROWS[1]}, shared, order 0: step 12 of" in printed
     assert f"{ROWS[1]}, shared, order 3: step 12 of" in printed
-    results = time_to_loss.read_results(tmp_path)
+    results = time_to_loss.read_results(tmp_path / "time-to-loss")
     assert {link: list(rows) for link, rows in results.items()} == {"shared": ROWS}
     for runs in results["shared"].values():
         assert [run["seed"] for run in runs] == [0, 3]
@@ -50,12 +67,39 @@ def test_exports_trains_and_prints(tmp_path, capsys):
     for result in itertools.chain(*results["shared"].values()):
         seconds, steps, losses = zip(*result["curve"])
         assert list(seconds) == sorted(seconds) and list(steps) == sorted(steps)
-        assert losses[0] == pytest.approx(math.log(256), rel=0.05)
+        assert losses[0] == pytest.approx(math.log(128), rel=0.05)
         assert losses[-1] < losses[0]
     # What is there is not trained again.
-    assert script(*run) == ""
-    time_to_loss.print_tables(results)
-    assert "\n| FSDP | " in capsys.readouterr().out
+    assert script(tmp_path, "--run", "time-to-loss", *run) == (0, "")
+    (fsdp,) = re.findall(r"^\| FSDP \| .*", printed, re.MULTILINE)
+    last = [run["curve"][-1][2] for run in results["shared"]["FSDP"]]
+    sigma, surely = map(float, fsdp.split("|")[9:11])
+    assert sigma == pytest.approx(statistics.stdev(last), abs=1e-4)
+    assert surely == pytest.approx((11 - statistics.mean(last)) * 2 ** 0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda content: content[4:], r"begins with 20240520 and 1, but got \[1, "),
+    (lambda content: content[:-2], "expected 4000 tokens, but got 3999")])
+def test_files_of_tokens_are_checked(tmp_path, change, said):
+    data = write_tokens(tmp_path)
+    data[1].write_bytes(change(data[1].read_bytes()))
+    status, printed = script(tmp_path, "--data", *data)
+    assert status == 1 and re.search(said, printed), printed
+    status, printed = script(tmp_path, "--data", data[0])
+    assert status == 1 and "and others, but got a_val_0.bin" in printed
+
+
+def test_windows_come_from_all_files(tmp_path):
+    files = write_tokens(tmp_path, apart=200)
+    assert (text.vocabulary([]), text.vocabulary(files)) == (256, 512)
+    text.name_files(tmp_path, files)
+    tokens = text.Tokens(tmp_path, context=64, sequences=64)
+    batch = tokens.batch(0, 0)
+    assert batch.shape == (64, 65)
+    assert (np.diff(batch) % 100 == 1).all()
+    assert {tuple(set(row // 200)) for row in batch} == {(1,), (2,)}
+    assert {tuple(set(row // 200)) for row in tokens.validation(0)} == {(0,)}
 
 
 def test_a_loss_is_reached_between_two_validations():
