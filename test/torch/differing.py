@@ -196,6 +196,26 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
     return weights
 
 
+def losses_around_nan(options, policy) -> list[float]:
+    """Losses before and after a step whose weights are not finite, which are then what
+    they were before."""
+    model = make_model(options, policy=policy)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    losses = [update(model, optimizer) for _ in range(2)]
+    saved = [weight.detach().clone() for weight in model.parameters()]
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(float("inf"))
+    loss = loss_of(model, make_batch())
+    assert not loss.isfinite()
+    loss.backward()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for weight, value in zip(model.parameters(), saved):
+            weight.copy_(value)
+    return losses + [update(model, optimizer) for _ in range(4)]
+
+
 def bytes_of_switched(options) -> list[int]:
     """Bytes of gathers between nodes in each of some steps, of a model of which one
     block is frozen in turn."""

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+import differing
 import training
 from test_fsdp import BF16, F16, FULL, HELD, check_losses
 from training import ZEROPP
@@ -186,3 +187,11 @@ def test_nothing_to_send_differences_of_is_a_warning(pool):
 
 def test_compress_compiles_differences(pool):
     assert all(pool(training.compiles_early, DELTA))
+
+
+@pytest.mark.parametrize("policy", [FULL, training.MIXED], ids=["f32", "mixed"])
+def test_weights_that_are_restored_after_nan(pool, policy):
+    """Nothing stays of what was not finite."""
+    for losses, expected in zip(pool(differing.losses_around_nan, DELTA, policy),
+                                pool(differing.losses_around_nan, None, policy)):
+        assert losses == pytest.approx(expected, rel=0.02)
