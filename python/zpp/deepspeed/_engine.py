@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from zpp._cache import cache_folder
-from zpp._links import MEASURED
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.deepspeed import _config, _seams
@@ -25,11 +23,11 @@ from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._bucket import tool_versions
 from zpp.torch._communication import Communication
-from zpp.torch._compress import report_of
+from zpp.torch._compress import check_group, is_measured, make_ready, report_of
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
-from zpp.torch._plans import Plan, block_of, make_all, make_plan
+from zpp.torch._plans import Plan, block_of, make_plan
 from zpp.torch._runtime import library_version
 from zpp.torch._shared import Steps, reason_of
 
@@ -177,12 +175,14 @@ class _Compression:
         self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
         self._most_reductions = _MORE_BUCKETS + 2 * len(self._parameters)
         for weight, each in self._parameters.items():
-            self._check_group(each.name, weight)
+            check_group(f"'{each.name}'", weight.ds_process_group,
+                        parse_mesh(self._mesh))
         self._agree({weight.ds_process_group for weight in weights.values()}, {
             "parameters": [[name, list(weight.ds_shape), str(weight.dtype),
                             weight in self._gathers]
                            for name, weight in weights.items()]})
-        self._make_ready()
+        make_ready([(each, maker) for each in self._gathers.values()
+                    for maker in each.gathers.makers()])
         self._meter = _metrics.Meter(lambda: report_of(self.communications()))
         _seams.follow(
             engine, list(weights.values()), self._gathers.__contains__,
@@ -203,18 +203,9 @@ class _Compression:
         _mesh.check_formats(options.gradients, tiers)
         if options.secondary not in (None, "none"):
             _mesh.devices_of(options.secondary, tiers)
-        if options.links == MEASURED or (options.links is None
-                                         and self._device.type == "cuda"):
+        if is_measured(options, self._device):
             options = options.replace(links=find_links(tiers, self._device))
         return options.replace(links=_mesh.read_links(options.links, tiers))
-
-    def _check_group(self, name: str, weight: nn.Parameter) -> None:
-        """Checks that the ranks that share a parameter differ in whole tiers."""
-        try:
-            _mesh.find_tiers(parse_mesh(self._mesh),
-                             dist.get_process_group_ranks(weight.ds_process_group))
-        except ValueError as error:
-            raise ValueError(f"'{name}': {error}") from None
 
     def _is_alone(self, parameter: Parameter) -> bool:
         """Whether a parameter is gathered alone, so that what is held of it is the same
@@ -229,15 +220,6 @@ class _Compression:
             name, None, Group(name, parameters, self._device), self._mesh,
             [(0, self._options)], steps, self._order, self._ballots, self._guard,
             {each: each.name for each in parameters})
-
-    def _make_ready(self) -> None:
-        """Compiles the gathers, and makes their runners."""
-        cache_folder()  # A warning belongs to the caller's line.
-        made = [(each, maker) for each in self._gathers.values()
-                for maker in each.gathers.makers()]
-        for (communication, _), plan in zip(made, make_all(maker for _, maker in made)):
-            if plan.compiled:
-                communication.make_runner(plan)
 
     def communications(self) -> list[tuple[str, Any]]:
         """Those of the report, with their names."""

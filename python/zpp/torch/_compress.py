@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`compress` and `report`: FSDP2's collectives as zpp's functions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from zpp.torch._communication import Communication
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
-from zpp.torch._plans import make_all
+from zpp.torch._plans import Plan, make_all
 from zpp.torch._runtime import library_version, use_groups
 from zpp.torch._shared import Steps
 
@@ -96,7 +96,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_options(options)
     all_groups = [group for _, _, parameters in groups
                   for group in _process_groups(parameters)]
-    if _is_measured(options, groups):
+    if is_measured(options, groups[0][2].device):
         options = options.replace(links=_find_links(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
     is_off = all(
@@ -106,7 +106,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_pending(modules)
     _check_rest(model)
     for name, _, parameters in groups:
-        _check_groups(name, parameters, parse_mesh(options.mesh))
+        for group in _process_groups(parameters):
+            check_group(_fsdp.title_of(name, parameters), group, parse_mesh(options.mesh))
         if not _keeps_own(parameters, parse_mesh(options.mesh)):
             _check_own(name, parameters)
 
@@ -132,7 +133,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         "slices of modules": [[each.name, each.facts()]
                               for each in communications]})
     if not is_off:
-        _make_ready(communications)
+        make_ready([(communication, maker) for communication in communications
+                    for maker in communication.makers()])
         _check_use(communications, variants)
     _attach(modules, groups, communications, is_off)
     for module in modules.values():
@@ -234,11 +236,13 @@ def _check_use(communications: list[Communication],
             return
 
 
-def _make_ready(communications: list[Communication]) -> None:
-    """Compiles what the next steps need, and makes the runners."""
+def make_ready(makers: list[tuple[Communication, Callable[[], Plan]]]) -> None:
+    """Compiles plans, and makes their runners.
+
+    Args:
+      makers: functions that make plans of a communication.
+    """
     cache_folder()  # A warning belongs to the caller's line.
-    makers = [(communication, maker) for communication in communications
-              for maker in communication.makers()]
     plans = make_all(maker for _, maker in makers)
     for (communication, _), plan in zip(makers, plans):
         if plan.compiled:
@@ -344,11 +348,10 @@ def _read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
     return variants
 
 
-def _is_measured(options: Options, groups: list[Any]) -> bool:
+def is_measured(options: Options, device: torch.device) -> bool:
     """Whether the links are to be measured: where the options say so, and by default
     on GPUs."""
-    return options.links == MEASURED or (
-        options.links is None and groups[0][2].device.type == "cuda")
+    return options.links == MEASURED or options.links is None and device.type == "cuda"
 
 
 def _find_links(options: Options, groups: list[Any],
@@ -368,13 +371,12 @@ def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:
     return [group for group in groups if group is not None]
 
 
-def _check_groups(name: str, parameters: Any, tiers: Mapping[str, int]) -> None:
-    """Checks that the ranks of its groups differ in whole tiers."""
-    for group in _process_groups(parameters):
-        try:
-            _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
-        except ValueError as error:
-            raise ValueError(f"{_fsdp.title_of(name, parameters)}: {error}") from None
+def check_group(title: str, group: dist.ProcessGroup, tiers: Mapping[str, int]) -> None:
+    """Checks that the ranks of what has a title differ in whole tiers."""
+    try:
+        _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
+    except ValueError as error:
+        raise ValueError(f"{title}: {error}") from None
 
 
 def _check_own(name: str, parameters: Any) -> None:
