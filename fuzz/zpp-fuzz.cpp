@@ -270,8 +270,8 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
       "zero-quantize-all-to-all,zero-decompose-all-gather,"
       "zero-fuse-quantization,zero-coalesce-collectives";
   static constexpr llvm::StringLiteral kSchedule =
-      "zero-outline-collectives,zero-pipeline-chunks,zero-rotate-loops{min-"
-      "trips=2},zero-overlap-collectives,zero-defer-starts";
+      "zero-outline-collectives,zero-pipeline-chunks,zero-plan-loops,"
+      "zero-write-loops{staying},zero-overlap-collectives,zero-defer-starts";
   static constexpr llvm::StringLiteral kStages =
       "zero-import-collectives,zero-split-hierarchy,"
       "zero-decompose-reduce-scatter{stages=2},zero-reorder-slices,"

@@ -110,11 +110,6 @@ static bool begins(const ZeroPPOptions &options) {
 /// As many stages as suit the links.
 static constexpr int64_t kStagesByLinks = 0;
 
-/// The most iterations of a loop that becomes layers.
-static int64_t getLayerTrips(const Settings &settings) {
-  return settings.isCuda ? UnrollLoopsPassOptions().maxTrips : 0;
-}
-
 //===----------------------------------------------------------------------===//
 // Phases
 //===----------------------------------------------------------------------===//
@@ -170,30 +165,27 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   quantize.block = settings.block;
   if (hasWeights(options) && !sendsDifferences(options))
     pm.addPass(createQuantizeAllGatherPass(quantize));
-  if (hasSecondary(options)) {
-    PartitionWithinNodePassOptions partition;
-    partition.secondary = options.secondary;
-    // Small gathers can travel with those that are split into hops.
-    partition.splitSmall = settings.coalesceBytes > 0;
-    partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
-                             : keepsFrozen(options)    ? BetweenSteps::Frozen
-                                                       : BetweenSteps::None;
-    // The schedule gathers a layer ahead in loops, under compute. XLA, which
-    // has the schedule otherwise, does not.
-    if (settings.isCuda) {
-      partition.inIterations = 1;
-      // What a loop over micro-batches leaves as it is is gathered in front of
-      // it, unless the first one stands there. XLA would gather first in any
-      // case.
-      PeelFirstPassOptions peel;
-      peel.secondary = partition.secondary;
-      peel.splitSmall = partition.splitSmall;
-      peel.betweenSteps = partition.betweenSteps;
-      peel.inIterations = partition.inIterations;
-      pm.addPass(createPeelFirstPass(peel));
-    }
-    pm.addPass(createPartitionWithinNodePass(partition));
+  PartitionWithinNodePassOptions partition;
+  partition.secondary = options.secondary;
+  // Small gathers can travel with those that are split into hops.
+  partition.splitSmall = settings.coalesceBytes > 0;
+  partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
+                           : keepsFrozen(options)    ? BetweenSteps::Frozen
+                                                     : BetweenSteps::None;
+  if (settings.isCuda) {
+    // The passes below see what becomes of loops. XLA, which has the schedule
+    // otherwise, leaves them as they are. What a loop over micro-batches does
+    // not change is gathered in front of it, unless the first one stands there,
+    // so that is written now.
+    PlanLoopsPassOptions plan;
+    plan.secondary = partition.secondary;
+    plan.splitSmall = partition.splitSmall;
+    plan.betweenSteps = partition.betweenSteps;
+    pm.addPass(createPlanLoopsPass(plan));
+    pm.addPass(createWriteLoopsPass());
   }
+  if (hasSecondary(options))
+    pm.addPass(createPartitionWithinNodePass(partition));
   if (sendsDifferences(options)) {
     // Weights without a secondary partition, such as those that are gathered
     // within a node only, have no difference to send.
@@ -213,8 +205,6 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     differences.format = getWeightFormat(options);
     differences.block = settings.block;
     differences.start = begins(options);
-    // Loops that become layers leave no stacks, which would be copied.
-    differences.splitLayers = getLayerTrips(settings);
     pm.addPass(createSendDifferencesPass(differences));
   }
   if (begins(options))
@@ -261,10 +251,12 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // Hops exist now, and nothing stands between them and the sums yet. With the
   // last micro-batch after the loop, they run under its compute.
   if (settings.isCuda) {
-    PeelLastPassOptions peel;
+    PlanLoopsPassOptions plan;
+    plan.gradients = true;
     if (accumulates(options))
-      peel.group = options.accumulate;
-    pm.addPass(createPeelLastPass(peel));
+      plan.group = options.accumulate;
+    pm.addPass(createPlanLoopsPass(plan));
+    pm.addPass(createWriteLoopsPass());
   }
   if (accumulates(options)) {
     AccumulateGradientsPassOptions accumulate;
@@ -293,7 +285,6 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   if (settings.coalesceBytes > 0) {
     CoalesceCollectivesPassOptions coalesce;
     coalesce.bytes = settings.coalesceBytes;
-    coalesce.layerTrips = getLayerTrips(settings);
     pm.addPass(createCoalesceCollectivesPass(coalesce));
   }
   verifyPhase(pm, PipelinePhase::Decompose);
@@ -312,11 +303,11 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // functions among the compute.
   pm.addPass(createPipelineChunksPass());
   // Iterations of a loop overlap if one gathers what the next one needs. Where
-  // they are too few for that, they need no loop.
-  pm.addPass(createUnrollLoopsPass());
-  RotateLoopsPassOptions rotate;
-  rotate.prefetchBytes = settings.prefetchBytes;
-  pm.addPass(createRotateLoopsPass(rotate));
+  // they are too few for that, they need no loop. Starts exist now.
+  WriteLoopsPassOptions write;
+  write.staying = true;
+  write.prefetchBytes = settings.prefetchBytes;
+  pm.addPass(createWriteLoopsPass(write));
   OverlapCollectivesPassOptions overlap;
   overlap.prefetchBytes = settings.prefetchBytes;
   pm.addPass(createOverlapCollectivesPass(overlap));

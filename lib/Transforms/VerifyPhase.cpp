@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Loops/LoopPlan.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
@@ -94,6 +95,11 @@ static LogicalResult verifyInPlace(Operation *op) {
 
 /// P5, of one op.
 static LogicalResult verifyScheduled(Operation *op) {
+  if (op->hasAttr(kLoopAttr))
+    return op->emitError("expected loops written as planned after schedule, "
+                         "but got ")
+           << kLoopAttr << " of '" << op->getName()
+           << "'; run zero-write-loops";
   return isOfScatterLeftAlone(op) ? success() : verifyDecomposedOp(op);
 }
 

@@ -34,9 +34,11 @@
 // SHORT: zero.reduce_scatter {{.*}} along ["node"] wire <i4, block = 128
 // TOLD: zero.reduce_scatter {{.*}} along ["gpu"] wire <i4, block = 128, rotate
 
-// RUN: zpp-opt %S/../Inputs/fsdp-2x4.mlir --zeropp="target=cuda weights=i4:delta" \
+// Plans of loops go from one phase to the next.
+
+// RUN: zpp-opt %S/../Inputs/fsdp-2x4-scan.mlir --zeropp="target=cuda weights=i4:delta" \
 // RUN:   -o %t.whole.mlir --remarks-filter=none
-// RUN: zpp-opt %S/../Inputs/fsdp-2x4.mlir --remarks-filter=none \
+// RUN: zpp-opt %S/../Inputs/fsdp-2x4-scan.mlir --remarks-filter=none \
 // RUN:   --zeropp-import="target=cuda weights=i4:delta" \
 // RUN:   --zeropp-weights="target=cuda weights=i4:delta" \
 // RUN:   --zeropp-gradients="target=cuda weights=i4:delta" \

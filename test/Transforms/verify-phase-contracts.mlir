@@ -31,6 +31,8 @@
 // RUN:   | FileCheck %s --check-prefix=STARTED
 // RUN: not zpp-opt %t/unmatched.mlir --zero-verify-phase=after=schedule 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=UNMATCHED
+// RUN: not zpp-opt %t/planned.mlir --zero-verify-phase=after=schedule 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=PLANNED
 // RUN: zpp-opt %t/left.mlir --zero-verify-phase=after=leave -o %t/out.mlir
 // RUN: not zpp-opt %t/marked.mlir --zero-verify-phase=after=leave 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MARKED
@@ -48,7 +50,21 @@
 // STARTED: error: expected no starts and waits after decompose, but got 'zero.start'
 // UNMATCHED: error: 'zero.start' op expected 1 zero.wait to read its outputs, but got 0
 // MARKED: error: expected no attribute zpp.forward_only after leave, but got one of 'stablehlo.add'
+// PLANNED: error: expected loops written as planned after schedule, but got zpp.loop of 'stablehlo.while'; run zero-write-loops
 // UNKNOWN: expected one of import, weights, gradients, decompose, schedule, leave, but got 'lunch'
+
+//--- planned.mlir
+func.func @step(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %more = stablehlo.constant dense<false> : tensor<i1>
+  %0 = stablehlo.while(%y = %x) : tensor<2xf32>
+  attributes {zpp.loop = {ahead}}
+  cond {
+    stablehlo.return %more : tensor<i1>
+  } do {
+    stablehlo.return %y : tensor<2xf32>
+  }
+  return %0 : tensor<2xf32>
+}
 
 //--- imported.mlir
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

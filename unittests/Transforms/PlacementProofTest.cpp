@@ -217,7 +217,8 @@ struct Tensor {
             left +
             "%j = \"stablehlo.add\"(%i, %one) : (tensor<i32>, tensor<i32>) -> "
             "tensor<i32>\n\"stablehlo.return\"(%j, %next, %gs) : (" +
-            types + ") -> ()\n}) : (" + types + ") -> (" + types + ")\n",
+            types + ") -> ()\n}) {zpp.loop = {ahead}} : (" + types + ") -> (" +
+            types + ")\n",
         whole, "%loop#1", carried, 1);
   }
 
@@ -966,7 +967,7 @@ TEST_F(PlacementProof, FindsAStateOfAnotherDevice) {
 std::vector<std::string> rotatedPasses(StringRef formats) {
   std::vector<std::string> passes = scatterPasses(formats, 1);
   passes.insert(passes.end(),
-                {"zero-outline-collectives", "zero-rotate-loops{min-trips=2}"});
+                {"zero-outline-collectives", "zero-write-loops{staying}"});
   return passes;
 }
 
@@ -1380,8 +1381,9 @@ protected:
       llvm::function_ref<void(ModuleOp)> change = [](ModuleOp) {}) {
     std::string options = "{group=" + group.str();
     OwningOpRef<ModuleOp> step = compileStep(
-        program, {split(), "zero-peel-last" + options + " min-usec=0}",
-                  "zero-accumulate-gradients" + options + "}"});
+        program,
+        {split(), "zero-plan-loops" + options + " gradients min-usec=0}",
+         "zero-write-loops", "zero-accumulate-gradients" + options + "}"});
     change(*step);
     runPasses(*step, later);
     return step;

@@ -85,11 +85,6 @@ def BetweenStepsOption
                  clEnumValN(::zpp::BetweenSteps::All, "all",
                             "of all weights"))}]>;
 
-class MinUsecOption<string what>
-    : Option<"minUsec", "min-usec", "int64_t", "1000",
-             "Leave loops alone if the " # what # " take less than these "
-             "microseconds: the copy of an iteration is compiled, too">;
-
 class StartOption<string what>
     : Option<"start", "start", "bool", "false", "Take no state, " # what>;
 

@@ -12,6 +12,7 @@ include "zpp/Transforms/Import/Passes.td"
 include "zpp/Transforms/Weights/Passes.td"
 include "zpp/Transforms/Gradients/Passes.td"
 include "zpp/Transforms/Decompose/Passes.td"
+include "zpp/Transforms/Loops/Passes.td"
 include "zpp/Transforms/Schedule/Passes.td"
 include "zpp/Transforms/Buffers/Passes.td"
 
@@ -85,7 +86,8 @@ def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
     - P4: after `decompose`, the contract of `zero-verify-decomposed` holds,
       without starts and waits. A scatter that was left alone, for a reason
       (`zpp.reason`), may still be on partitioned tensors.
-    - P5: after `schedule`, the same with starts and waits, which match.
+    - P5: after `schedule`, the same with starts and waits, which match. All
+      loops are written as planned.
     - P6: after `leave`, there is no `zero` op and no partitioned tensor in the
       step, and none of the attributes that passes only leave to each other.
 

@@ -14,7 +14,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
-#include "Loops/LayerLoops.h"
 #include "TravelGroups.h"
 #include "UnitSlices.h"
 #include "zpp/Analysis/Machine.h"
@@ -64,7 +63,7 @@ public:
     HeavyOps heavy(getOperation());
     for (Block *block : getStepBlocks(getOperation())) {
       SmallVector<SmallVector<TravelChain>> groups =
-          getTravelGroups(*block, getFollows(*block), heavy, *machine, bytes);
+          getTravelGroups(*block, heavy, *machine, bytes);
       positions.clear();
       for (auto exchange : block->getOps<CollectiveOpInterface>())
         positions[exchange] = {static_cast<int64_t>(positions.size())};
@@ -75,15 +74,6 @@ public:
   }
 
 private:
-  Follows getFollows(Block &block) {
-    WhileView loop = WhileView::get(block.getParentOp());
-    if (!loop)
-      return Follows::Other;
-    ProvenanceAnalysis provenances;
-    return getLayers(loop, layerTrips, provenances) ? Follows::NextLayer
-                                                    : Follows::NextIteration;
-  }
-
   void coalesce(ArrayRef<TravelChain> group) {
     bool isOneGap = group.front().gap == group.back().gap;
     if (joinAll(group, /*isLastTry=*/isOneGap) || isOneGap)

@@ -8,6 +8,7 @@
 #include "TravelGroups.h"
 
 #include "Gaps.h"
+#include "Loops/LoopPlan.h"
 #include "UnitSlices.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
@@ -26,6 +27,26 @@ using namespace zpp::zero;
 /// buffers, but none that is so small that latencies would count.
 static constexpr int64_t kBuffersOfIteration = 4;
 static constexpr int64_t kLeastInIteration = 256 << 10;
+
+namespace {
+/// The code that runs after a block.
+enum class Follows {
+  /// Ops that are written after it, or nothing.
+  Other,
+  /// The next layer of a loop that becomes layers.
+  NextLayer,
+  /// The next iteration of a loop.
+  NextIteration,
+};
+} // namespace
+
+static Follows getFollows(Block &block) {
+  WhileView loop = WhileView::get(block.getParentOp());
+  if (!loop)
+    return Follows::Other;
+  return LoopPlan::get(loop).block > 0 ? Follows::NextLayer
+                                       : Follows::NextIteration;
+}
 
 /// True if `part` takes less time on the links of `machine` than it takes to
 /// start.
@@ -222,12 +243,13 @@ divide(MutableArrayRef<TravelChain> chains, int64_t full) {
 }
 
 SmallVector<SmallVector<TravelChain>>
-zpp::getTravelGroups(Block &block, Follows follows, HeavyOps &compute,
-                     const Machine &machine, int64_t bytes) {
+zpp::getTravelGroups(Block &block, HeavyOps &compute, const Machine &machine,
+                     int64_t bytes) {
   SmallVector<Chain> chains = getChains(block);
   if (chains.empty())
     return {};
   MLIRContext *context = block.getParentOp()->getContext();
+  Follows follows = getFollows(block);
   Gaps gaps(block, compute, machine.getDevice());
   // By what has to be equal, and by gap.
   llvm::MapVector<Attribute, std::map<int64_t, SmallVector<TravelChain>>> byKey;

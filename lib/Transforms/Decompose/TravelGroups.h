@@ -55,22 +55,12 @@ struct TravelChain {
   double getLatencyUsec() const;
 };
 
-/// The code that runs after a block.
-enum class Follows {
-  /// Ops that are written after it, or nothing.
-  Other,
-  /// The next layer of a loop that becomes layers (zero-unroll-loops).
-  NextLayer,
-  /// The next iteration of a loop.
-  NextIteration,
-};
-
 /// The groups of chains of `block` that are to travel together, each in order.
 /// A buffer that a device contributes `bytes` bytes to is full; if the last one
 /// of a group does not become full, its tensors join the one before it.
 llvm::SmallVector<llvm::SmallVector<TravelChain>>
-getTravelGroups(mlir::Block &block, Follows follows, HeavyOps &compute,
-                const Machine &machine, int64_t bytes);
+getTravelGroups(mlir::Block &block, HeavyOps &compute, const Machine &machine,
+                int64_t bytes);
 
 /// True for rows of bytes.
 bool isWire(mlir::RankedTensorType type);

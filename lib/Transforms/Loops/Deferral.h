@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// `zero-rotate-loops` leaves a scatter whose result the loop only stores to the
+// `zero-write-loops` leaves a scatter whose result the loop only stores to the
 // next iteration, with all that follows from it.
 //
 //===----------------------------------------------------------------------===//

@@ -36,8 +36,7 @@ public:
     FailureOr<Machine> machine = Machine::get(getOperation());
     if (failed(machine))
       return signalPassFailure();
-    SecondaryPlanner planner(getOperation(), secondary, betweenSteps,
-                             inIterations);
+    SecondaryPlanner planner(getOperation(), secondary, betweenSteps);
     FailureOr<std::vector<WeightDecision>> decisions =
         planner.decide(*machine, splitSmall);
     if (failed(decisions))

@@ -11,6 +11,7 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "Loops/LayerStacks.h"
+#include "Loops/LoopPlan.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
@@ -259,25 +260,12 @@ private:
     return {builder.getNamedAttr("source", builder.getI64IntegerAttr(number))};
   }
 
-  /// True if an op in `body` has collectives in a region: such loops stay loops
-  /// (zero-unroll-loops), and stacks that are joined and taken apart are
-  /// copied.
-  static bool hasInnerCollectives(Block &body) {
-    return body
-        .walk([&](Operation *op) {
-          return isa_and_nonnull<ZeroDialect>(op->getDialect()) &&
-                         op->getBlock() != &body
-                     ? WalkResult::interrupt()
-                     : WalkResult::advance();
-        })
-        .wasInterrupted();
-  }
-
   /// Returns what is carried of `kept` from step to step.
   Carried createCarried(const KeptGather &kept) {
     Carried carried;
-    carried.isSplit = kept.stack && kept.stack->loop.trips <= splitLayers &&
-                      !hasInnerCollectives(kept.stack->loop.getBody());
+    // Loops that become layers leave no stacks, which would be copied.
+    carried.isSplit =
+        kept.stack && LoopPlan::get(kept.stack->loop.loop).block > 0;
     ShardType from = kept.getSource().getType();
     ShardType to = AllGatherOp(kept.gather).getType();
     auto add = [&](ShardType shard, StringRef kind) {

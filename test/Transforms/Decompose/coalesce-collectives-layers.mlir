@@ -1,15 +1,15 @@
 // DEFINE: %{node} = 50gbit
 // DEFINE: %{on} = --zero-import-collectives="mesh=node:2,gpu:4 links=node=%{node},gpu=400gbyte"
-// RUN: zpp-opt %s %{on} --zero-coalesce-collectives=layer-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s %{on} --zero-coalesce-collectives=layer-trips=1 --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=LOOP
+// RUN: zpp-opt %s %{on} --zero-plan-loops --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s %{on} --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=LOOP
 
 // What takes less time than it takes to start waits for others: on fast links,
 // that is more.
 // REDEFINE: %{node} = 400gbyte
-// RUN: zpp-opt %s %{on} --zero-coalesce-collectives=layer-trips=1 --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=FAST
+// RUN: zpp-opt %s %{on} --zero-coalesce-collectives --remarks-filter=none --split-input-file | FileCheck %s --check-prefix=FAST
 
-// A loop over at most `layer-trips` layers becomes layers. The weights of one
-// share a buffer then, as outside of loops. Otherwise a quarter of them does.
+// The weights of a layer share a buffer if the loop is planned to become layers,
+// as outside of loops. Otherwise a quarter of them does.
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 

@@ -1,14 +1,14 @@
-// RUN: zpp-opt %s --zero-partition-within-node=in-iterations=3 --remarks-filter=none \
+// RUN: zpp-opt %s --zero-plan-loops --zero-partition-within-node --remarks-filter=none \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-partition-within-node=in-iterations=3 --remarks-filter=zero-partition-within-node -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops --zero-partition-within-node --remarks-filter=zero-partition-within-node -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-partition-within-node=in-iterations=4 --remarks-filter=none \
+// RUN: zpp-opt %s --zero-partition-within-node --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=HOISTED
-// RUN: zpp-opt %s --zero-partition-within-node="in-iterations=3 between-steps=all" --remarks-filter=none \
+// RUN: zpp-opt %s --zero-plan-loops --zero-partition-within-node=between-steps=all --remarks-filter=none \
 // RUN:   | FileCheck %s --check-prefix=HOISTED
 
 // A loop of three layers gathers the secondary partition of each in its
-// iteration, and leaves it to the loop after it. A loop that is too short
+// iteration, and leaves it to the loop after it. A loop without a plan for that
 // hoists, and so does one whose partitions are kept for the next step.
 
 // REMARK: the loop keeps its results for 1 later gathers

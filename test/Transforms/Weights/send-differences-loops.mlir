@@ -1,14 +1,12 @@
-// DEFINE: %{keep} = --zero-partition-within-node="in-iterations=3 between-steps=all"
+// DEFINE: %{keep} = --zero-partition-within-node=between-steps=all
 // RUN: zpp-opt %s %{keep} --zero-send-differences=block=32 --remarks-filter=none --split-input-file | FileCheck %s
 // RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 start" --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=START
-// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=3" --remarks-filter=none --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops %{keep} --zero-send-differences=block=32 --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SPLIT
-// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=3 start" --remarks-filter=none --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops %{keep} --zero-send-differences="block=32 start" --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefixes=SPLIT,BEGUN
-// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 split-layers=2" --remarks-filter=none --split-input-file \
-// RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-partition-within-node="in-iterations=4 between-steps=all" --remarks-filter=none --split-input-file \
+// RUN: sed '/zpp.loop/d' %s | zpp-opt %{keep} --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SHORT
 // RUN: zpp-opt %s %{keep} --zero-quantize-all-gather=single-only --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=WITHIN
@@ -81,6 +79,7 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    attributes {zpp.loop = {ahead}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
@@ -140,6 +139,7 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    attributes {zpp.loop = {ahead}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
@@ -198,6 +198,7 @@ func.func public @inner(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tenso
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
+    attributes {zpp.loop = {ahead}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
@@ -208,9 +209,10 @@ func.func public @inner(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tenso
       %3 = zero.all_gather %2 along ["node", "gpu"] : !primary to !whole
       %4 = zero.to_local %3 : !whole to tensor<512xbf16>
       %q = "stablehlo.case"(%i) ({
-        %6 = zero.from_local %1 : tensor<64xbf16> to !primary
-        %7 = zero.to_local %6 : !primary to tensor<64xbf16>
-        stablehlo.return %7 : tensor<64xbf16>
+        %6 = zero.from_local %h : tensor<512xbf16> to !whole
+        %7 = zero.reduce_scatter sum %6 along ["node", "gpu"] : !whole to !primary
+        %8 = zero.to_local %7 : !primary to tensor<64xbf16>
+        stablehlo.return %8 : tensor<64xbf16>
       }) : (tensor<i32>) -> tensor<64xbf16>
       %5 = stablehlo.multiply %h, %4 : tensor<512xbf16>
       %n = stablehlo.add %i, %c1 : tensor<i32>

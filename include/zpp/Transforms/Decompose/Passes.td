@@ -86,9 +86,8 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     than one hop, it is full with a quarter of what the iteration sends, and at
     least 256 KiB: nothing is in flight from one iteration to the next, so the
     last buffer's hops follow each other, and the links wait meanwhile. This is
-    not so in a loop over at most `layer-trips` layers, which becomes layers
-    (`zero-unroll-loops`). If the last buffer does not become full, its tensors
-    join the one before it.
+    not so in a loop that is planned to become layers (`zero-plan-loops`). If the
+    last buffer does not become full, its tensors join the one before it.
     Secondary partitions (hpZ) that are kept in one buffer are also sent in one
     piece if later gathers read all of them, or all but a small part; each
     counts with the bytes that it had when it was kept.
@@ -98,7 +97,7 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     join in any case: a gather the one before it, a gradient the one after it.
     A gradient counts where it is computed, since scans scatter all of them at
     the end of an iteration. Gathers that an iteration needs first take only
-    small ones along, because `zero-rotate-loops` has them run an iteration
+    small ones along, because `zero-write-loops` has them run an iteration
     ahead. Where the loop becomes layers, its last gradients join the ones
     before them if they are small.
 
@@ -109,8 +108,6 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
   let options = [
     Option<"bytes", "bytes", "int64_t", "4194304",
            "Bytes that a device contributes to a buffer before it is full">,
-    Option<"layerTrips", "layer-trips", "int64_t", "0",
-           "Loops over at most so many layers become layers">,
   ];
 }
 

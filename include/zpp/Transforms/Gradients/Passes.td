@@ -72,41 +72,6 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
   ];
 }
 
-def PeelLastPass : Zpp_ModulePass<"zero-peel-last"> {
-  let summary = "Write the last micro-batch after its loop";
-  let description = [{
-    What a loop over micro-batches has added up is sent after the loop, where
-    nothing hides it: by zero-accumulate-gradients, or by the step itself, as with
-    replicated weights. This pass writes the last iteration after the loop. Each
-    sum can then be sent as soon as its last gradient is there, under the rest of
-    the backward pass.
-
-    It does so where the loop has a known number of iterations, at least two, and
-    adds up gradients that zero-accumulate-gradients, with the same `group`, would
-    send after it, or that the step sends after it, if the hops outside of the
-    group, or all hops that the step has written, take at least `min-usec`. The
-    first hop that the step has written for a sum moves up to where its last
-    gradient is there, with the sum. If that is a stack, which each micro-batch
-    leaves in a loop over layers, the last one of these loops sends the sum, a
-    layer in each iteration: where hops scatter another dim than that of the
-    layers, or leave the whole sum on each device, and where all that the sum is
-    multiplied by is known before. What an iteration has all-reduced by a
-    collective that is left to XLA, or stacked in other ways, is there at its end
-    only, and is no reason to write it after the loop if it is most of what is
-    sent. Two iterations become straight code. Remarks say which loops stay, and why.
-
-    ```
-    loop i = 0 .. n: step(i)          ->  loop i = 0 .. n - 1: step(i); step(n - 1)
-    ```
-  }];
-  let options = [
-    Option<"group", "group", "std::string", /*default=*/"\"\"",
-           "As in zero-accumulate-gradients; empty: there is none, and only the "
-           "step itself sends after loops">,
-    MinUsecOption<"hops of gradients after a loop">,
-  ];
-}
-
 def AccumulateGradientsPass : Zpp_ModulePass<"zero-accumulate-gradients"> {
   let summary = "Add up gradients of micro-batches before they cross slower "
                 "tiers";

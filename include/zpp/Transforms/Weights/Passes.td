@@ -29,36 +29,6 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
   ];
 }
 
-def PeelFirstPass : Zpp_ModulePass<"zero-peel-first"> {
-  let summary = "Write the first micro-batch in front of its loop (hpZ, 3.2)";
-  let description = [{
-    Weights do not change between micro-batches: zero-partition-within-node
-    gathers their secondary partitions in front of the loop, where nothing hides
-    it. This pass writes the first iteration in front of the loop. That pass then
-    finds the first gather of a weight there, in the forward pass, whose compute
-    hides it, and keeps its result for the loop.
-
-    It does so where zero-partition-within-node, with the same options, would
-    gather in front of a loop with a known number of iterations, at least two,
-    what the first iteration can keep instead, and if the hops outside of the
-    secondary group take at least `min-usec`. Two iterations become straight
-    code. Remarks say which loops stay, and why.
-
-    ```
-    loop i = 0 .. n: step(i)          ->  step(0); loop i = 1 .. n: step(i)
-    ```
-  }];
-  let options = [
-    Option<"secondary", "secondary", "std::string", "\"\"",
-           "As in zero-partition-within-node">,
-    SplitSmallOption<"small gathers">,
-    BetweenStepsOption,
-    Option<"inIterations", "in-iterations", "int64_t", "0",
-           "As in zero-partition-within-node">,
-    MinUsecOption<"hops of weights in front of a loop">,
-  ];
-}
-
 def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
   let summary = "Keep secondary weight partitions within nodes (hpZ, 3.2)";
   let description = [{
@@ -80,13 +50,13 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     flat tensor that is sharded over all axes, so that each device has its own
     part.
 
-    With `in-iterations`, a loop over layers gathers the secondary partition of
-    a layer in its iteration and leaves it to the backward loop in a stack, if
-    the operand is known an iteration ahead: zero-rotate-loops then gathers it
-    there, under the compute of the layer before. Hoisted, nothing hides the
-    gathers of all layers. A loop with fewer iterations is not rotated, and a
-    partition that is kept for the next step, or that another manual computation
-    reads, is hoisted as before.
+    A loop over layers that is planned to become them, or to be ahead
+    (`zero-plan-loops`), gathers the secondary partition of a layer in its
+    iteration and leaves it to the backward loop in a stack, if the operand is
+    known an iteration ahead: it is then gathered there, under the compute of the
+    layer before. Hoisted, nothing hides the gathers of all layers. A partition
+    that is kept for the next step, or that another manual computation reads, is
+    hoisted in any case.
 
     With `split-small`, a gather whose bytes take less time than its latency is
     split too, even if its weight is gathered only once or the links speak against
@@ -113,9 +83,6 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
            "the fastest tier)">,
     SplitSmallOption<"small gathers">,
     BetweenStepsOption,
-    Option<"inIterations", "in-iterations", "int64_t", "0",
-           "Gather in each iteration of loops that have at least so many, "
-           "rather than before the loop; 0 for none">,
   ];
 }
 
@@ -162,9 +129,9 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     A loop that gathers a layer in each iteration, and leaves a stack of them
     (`zpp.keep` with a number), takes its layer from the stacks that the step
     before has left, and writes it to these. The state has a dim of layers then.
-    Where the loop has at most `split-layers` iterations, each layer is state by
-    itself: the stacks are joined in front of the loop and taken apart behind it,
-    which costs nothing once the loop has become layers (`zero-unroll-loops`).
+    Where the loop is planned to become layers (`zero-plan-loops`), each layer is
+    state by itself: the stacks are joined in front of the loop and taken apart
+    behind it, which costs nothing once it has become them.
 
     It expects secondary partitions that are not quantized. Gathers within the
     secondary group read what is held as it is.
@@ -179,9 +146,6 @@ def SendDifferencesPass : Zpp_ModulePass<"zero-send-differences"> {
     FormatOption<"i4", "i8 or i4">,
     BlockOption,
     StartOption<"send whole weights">,
-    Option<"splitLayers", "split-layers", "int64_t", "0",
-           "Carry each layer by itself where a loop has at most so many "
-           "iterations">,
   ];
 }
 

@@ -8,7 +8,7 @@
 #include "Gradients/Accumulate/Accumulator.h"
 
 #include "Loops/LayerStacks.h"
-#include "Loops/Peeling.h"
+#include "Loops/LoopPlan.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"

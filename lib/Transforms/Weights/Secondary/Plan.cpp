@@ -7,6 +7,7 @@
 
 #include "Weights/Secondary/Plan.h"
 
+#include "Loops/LoopPlan.h"
 #include "Loops/Recomputation.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Origin.h"
@@ -22,10 +23,9 @@ using namespace zpp;
 using namespace zpp::zero;
 
 SecondaryPlanner::SecondaryPlanner(ModuleOp module, StringRef secondary,
-                                   BetweenSteps betweenSteps,
-                                   int64_t inIterations)
+                                   BetweenSteps betweenSteps)
     : module(module), secondary(secondary), betweenSteps(betweenSteps),
-      inIterations(inIterations), gathers(module) {
+      gathers(module) {
   if (betweenSteps != BetweenSteps::None)
     frozen.emplace(module);
 }
@@ -489,11 +489,12 @@ SecondaryPlanner::keepBetweenSteps(ArrayRef<AllGatherOp> group) {
   return kept && isKnownAhead(*kept, forward) ? kept : std::nullopt;
 }
 
-/// True if the schedule can gather what `forward` gathers in the iteration
-/// before the one that needs it, and the loop is long enough for it.
+/// True if what `forward` gathers can be gathered in the iteration before the
+/// one that needs it, and the plan of the loop is to do so.
 bool SecondaryPlanner::isKnownAhead(const KeepInLoop &kept,
                                     AllGatherOp forward) {
-  return inIterations > 0 && kept.loop.trips >= inIterations &&
+  LoopPlan plan = LoopPlan::get(kept.loop.loop);
+  return (plan.ahead || plan.block > 0) &&
          ShiftedValues(kept.loop.loop.getOperation())
              .isPossible(getSource(forward).getLocal());
 }

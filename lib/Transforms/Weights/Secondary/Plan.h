@@ -95,11 +95,9 @@ struct WeightDecision {
 /// Decides about the weights of a module. Valid while it does not change.
 class SecondaryPlanner {
 public:
-  /// `secondary`: see getSecondaryAxes. Loops of at least `inIterations`
-  /// iterations, unless it is 0, gather what can be gathered an iteration ahead
-  /// in each iteration, rather than all layers in front of the loop.
+  /// `secondary`: see getSecondaryAxes.
   SecondaryPlanner(mlir::ModuleOp module, llvm::StringRef secondary,
-                   BetweenSteps betweenSteps, int64_t inIterations = 0);
+                   BetweenSteps betweenSteps);
 
   /// The decisions on all weights, or failure after an error. With
   /// `splitSmall`, also splits small gathers if a large one in the same place
@@ -164,7 +162,6 @@ private:
   mlir::ModuleOp module;
   llvm::StringRef secondary;
   BetweenSteps betweenSteps;
-  int64_t inIterations;
   WeightGathers gathers;
   std::optional<FrozenWeights> frozen;
   mlir::DominanceInfo dominance;

@@ -112,7 +112,7 @@ func.func @step(%x: {MATRIX}, %s: tensor<8x2x32xf32>) -> tensor<8x2x32xf32> {{
     %4 = "stablehlo.dynamic_update_slice"(%b, %3, %q, %zero, %zero) : (tensor<8x2x32xf32>, tensor<1x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<8x2x32xf32>
     %5 = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
     "stablehlo.return"(%5, %0, %4) : ({carried}) -> ()
-  }}) : ({carried}) -> ({carried})
+  }}) {{zpp.loop = {{ahead}}}} : ({carried}) -> ({carried})
   return %r#2 : tensor<8x2x32xf32>
 }}
 """

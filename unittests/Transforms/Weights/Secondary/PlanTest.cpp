@@ -7,6 +7,7 @@
 
 #include "Weights/Secondary/Plan.h"
 
+#include "Loops/LoopPlan.h"
 #include "ParsedModule.h"
 
 using namespace mlir;
@@ -69,12 +70,11 @@ std::string getLoops(const std::string &ops) {
 
 FailureOr<std::vector<WeightDecision>>
 decide(ModuleOp module, llvm::StringRef secondary = "gpu",
-       BetweenSteps betweenSteps = BetweenSteps::None,
-       int64_t inIterations = 0) {
+       BetweenSteps betweenSteps = BetweenSteps::None) {
   FailureOr<Machine> machine = Machine::get(module);
   if (failed(machine))
     return failure();
-  return SecondaryPlanner(module, secondary, betweenSteps, inIterations)
+  return SecondaryPlanner(module, secondary, betweenSteps)
       .decide(*machine, /*splitSmall=*/false);
 }
 
@@ -175,14 +175,17 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
 }
 
 // A layer that is only cast is known an iteration ahead, one that is computed
-// is not.
+// is not. Only a loop that is planned to be ahead makes use of it.
 TEST(SecondaryPlanTest, KeepsInIterations) {
   auto isInLoop = [](const std::string &op, BetweenSteps betweenSteps,
-                     int64_t inIterations) {
+                     bool isAhead) {
     ParsedModule module(getLoops("%l1 = \"stablehlo." + op + R"("(%l)
       : (tensor<2xf32>) -> tensor<2xf32>
     )"));
-    auto decisions = decide(module.get(), "gpu", betweenSteps, inIterations);
+    LoopPlan plan;
+    plan.ahead = isAhead;
+    plan.set(WhileView(module.op("loop of forward")));
+    auto decisions = decide(module.get(), "gpu", betweenSteps);
     EXPECT_TRUE(succeeded(decisions));
     const WeightDecision &weight = decisions->front();
     EXPECT_TRUE(weight.plan) << weight.plan.getReason();
@@ -190,11 +193,10 @@ TEST(SecondaryPlanTest, KeepsInIterations) {
     EXPECT_NE(isInLoop, weight.plan->isHoisted());
     return isInLoop;
   };
-  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, 3));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 4));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 0));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, 3));
-  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, 3));
+  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, true));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, false));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, true));
+  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, true));
 }
 
 TEST(SecondaryPlanTest, LeavesOtherLoopsAlone) {

@@ -1,13 +1,13 @@
-// RUN: zpp-opt %s --zero-peel-last="group=gpu min-usec=1" --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=gpu min-usec=1" --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-peel-last="group=gpu min-usec=1" --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=gpu min-usec=1" --zero-write-loops --split-input-file \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-peel-last="group=gpu min-usec=1" \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=gpu min-usec=1" --zero-write-loops \
 // RUN:   --zero-accumulate-gradients=group=gpu --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=SENT
-// RUN: zpp-opt %s --zero-peel-last=group=gpu --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=gpu" --zero-write-loops --split-input-file \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=SHORT
-// RUN: zpp-opt %s --zero-peel-last=group=3 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=3" --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=GROUP
 
 // Gradients that a loop adds up are sent in its last iteration, which stands

@@ -1,5 +1,5 @@
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=zero-rotate-loops --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=zero-write-loops --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
 
 #mesh = #zero.mesh<"gpu" = 8>
@@ -54,7 +54,7 @@ func.func @updated(%x: tensor<32x16xf32>, %w: tensor<3x2x32xf32>, %held: tensor<
     %8 = stablehlo.dynamic_update_slice %h, %7, %i, %zero, %zero : (tensor<3x16x32xf32>, tensor<1x16x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x16x32xf32>
     %n = stablehlo.add %i, %one : tensor<i32>
     stablehlo.return %n, %6, %s, %8 : tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>, tensor<3x16x32xf32>
-  }) : (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>, tensor<3x16x32xf32>) -> (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>, tensor<3x16x32xf32>)
+  }) {zpp.loop = {ahead}} : (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>, tensor<3x16x32xf32>) -> (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>, tensor<3x16x32xf32>)
   // CHECK: return %[[LOOP]]#1, %[[LOOP]]#3
   return %r#1, %r#3 : tensor<32x16xf32>, tensor<3x16x32xf32>
 }
@@ -83,6 +83,7 @@ func.func @computed(%x: tensor<32x16xf32>, %held: tensor<3x2x32xf32>) -> tensor<
   %one = stablehlo.constant dense<1> : tensor<i32>
   %three = stablehlo.constant dense<3> : tensor<i32>
   %r:3 = stablehlo.while(%i = %zero, %a = %x, %h = %held) : tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = "stablehlo.compare"(%i, %three) : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>

@@ -1,9 +1,7 @@
-// RUN: zpp-opt %s --zero-unroll-loops --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-unroll-loops --zero-unroll-loops --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-unroll-loops --remarks-filter=zero-unroll-loops --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=zero-plan-loops --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-unroll-loops=max-trips=1 --remarks-filter=zero-unroll-loops --split-input-file 2>&1 \
-// RUN:   | FileCheck %s --check-prefix=NONE
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {
@@ -19,10 +17,7 @@ module @zpp_host {
 // through a barrier, masks do not. The numbers of the iterations and the
 // stack pass through one for each iteration, as early as the stack is there.
 
-// NONE: stays a loop: it has 2 iterations, with max-trips = 1
-// NONE-LABEL: func @layers
-// NONE: stablehlo.while(
-// REMARK: [Passed] unrolled | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
 // CHECK-LABEL: func @layers
 // CHECK-SAME: (%[[X:.*]]: tensor<4x16xf32>, %[[W:.*]]: tensor<2x2x16xf32>)
 func.func @layers(%x: tensor<4x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<4x16xf32>, tensor<i32>) {
@@ -91,7 +86,7 @@ module @zpp_host {
 // Gradients that are left in a stack are those of layers. They are stored after
 // all iterations, so that the scatter of one runs under the next one.
 
-// REMARK: [Passed] unrolled | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
 // CHECK-LABEL: func @gradients
 // CHECK-NOT: stablehlo.while(
 // CHECK: %[[I0:.*]] = stablehlo.optimization_barrier
@@ -125,7 +120,7 @@ func.func @gradients(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x
 
 // Stacks that are added up are added up layer by layer, in the memory of the sum.
 
-// REMARK: [Passed] unrolled | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
 // CHECK-LABEL: func @added
 // CHECK: stablehlo.while(%{{.*}} = {{[^,]+}}, %[[SUM:[^ ]+]] = {{[^,]+}})
 // CHECK: } do {
@@ -255,7 +250,7 @@ func.func @some(%g: tensor<16x16xf32>, %w: tensor<3x2x16xf32>) -> tensor<3x2x16x
 
 // Gradients that are added up are not those of layers, but of micro-batches.
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: its iterations are not the layers of a model
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: its iterations are not the layers of a model
 // CHECK-LABEL: func @sums
 // CHECK: stablehlo.while(
 func.func @sums(%g: tensor<16x16xf32>, %t: tensor<2x16xf32>) -> tensor<2x16xf32> {
@@ -291,7 +286,7 @@ module @zpp_host {
 
 // Micro-batches: every iteration gathers the same weight.
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: its iterations are not the layers of a model
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: its iterations are not the layers of a model
 // CHECK-LABEL: func @micro_batches
 // CHECK: stablehlo.while(
 func.func @micro_batches(%x: tensor<16x16xf32>, %w: tensor<2x16xf32>) -> tensor<16x16xf32> {
@@ -384,7 +379,7 @@ func.func @past_the_end(%x: tensor<16x16xf32>, %held: tensor<3x2x16xf32>) -> (te
 // It is not known how often a loop runs that ends at an argument; and one with
 // many iterations overlaps as a loop.
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: it is not known how often the loop runs
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: it is not known how often the loop runs
 // CHECK-LABEL: func @unknown
 // CHECK: stablehlo.while(
 func.func @unknown(%x: tensor<16x16xf32>, %w: tensor<8x2x16xf32>, %end: tensor<i32>) -> tensor<16x16xf32> {
@@ -406,7 +401,7 @@ func.func @unknown(%x: tensor<16x16xf32>, %w: tensor<8x2x16xf32>, %end: tensor<i
   return %r#1 : tensor<16x16xf32>
 }
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: it has 17 iterations, with max-trips = 16
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: it has 17 iterations, and XLA would compile each: 16 are the most
 // CHECK-LABEL: func @many
 // CHECK: stablehlo.while(
 func.func @many(%x: tensor<16x16xf32>, %w: tensor<17x2x16xf32>) -> tensor<16x16xf32> {
@@ -431,7 +426,7 @@ func.func @many(%x: tensor<16x16xf32>, %w: tensor<17x2x16xf32>) -> tensor<16x16x
 
 // Nothing has verified what a guest's loop carries.
 
-// REMARK: [Missed] not-unrolled | {{.*}}stays a loop: what it carries changes its type
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: what it carries changes its type
 // CHECK-LABEL: func @types
 // CHECK: "stablehlo.while"(
 func.func @types(%x: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<256xf32> {

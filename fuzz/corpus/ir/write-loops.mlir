@@ -1,10 +1,10 @@
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-rotate-loops=min-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=zero-rotate-loops --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=zero-write-loops --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-rotate-loops="min-trips=2 prefetch-bytes=2047" --remarks-filter=zero-rotate-loops --split-input-file 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops="staying prefetch-bytes=2047" --remarks-filter=zero-write-loops --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-rotate-loops=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-write-loops=prefetch-bytes=-1 --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
 #mesh = #zero.mesh<"gpu" = 8>

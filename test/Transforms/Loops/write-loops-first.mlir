@@ -1,13 +1,13 @@
-// RUN: zpp-opt %s --zero-peel-first=min-usec=1 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops=min-usec=1 --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-peel-first=min-usec=1 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops=min-usec=1 --zero-write-loops --split-input-file \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-peel-first="min-usec=1 in-iterations=1" \
-// RUN:   --zero-partition-within-node=in-iterations=1 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops=min-usec=1 --zero-write-loops \
+// RUN:   --zero-partition-within-node --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=KEPT
-// RUN: zpp-opt %s --zero-peel-first --split-input-file --remarks-filter=.* \
+// RUN: zpp-opt %s --zero-plan-loops --split-input-file --remarks-filter=.* \
 // RUN:   2>&1 | FileCheck %s --check-prefix=SHORT
-// RUN: not zpp-opt %s --zero-peel-first=secondary=3 --split-input-file 2>&1 \
+// RUN: not zpp-opt %s --zero-plan-loops=secondary=3 --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=GROUP
 
 // Weights that a loop leaves as they are are gathered in its first iteration,

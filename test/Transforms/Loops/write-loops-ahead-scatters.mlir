@@ -1,14 +1,10 @@
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-rotate-loops=min-trips=2 --remarks-filter=none | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-write-loops=staying --zero-write-loops=staying --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=zero-write-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-rotate-loops="min-trips=2 prefetch-bytes=2307" --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-write-loops="staying prefetch-bytes=2307" --remarks-filter=zero-write-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=LESS
-// RUN: zpp-opt %s --zero-rotate-loops --remarks-filter=zero-rotate-loops -o /dev/null 2>&1 \
-// RUN:   | FileCheck %s --check-prefix=FEW --implicit-check-not=Passed
-
-// FEW: scattered in the iteration that computes it: one more collective is too much for a loop of 3 iterations, with min-trips = 8
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-overlap-collectives --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
+// RUN: zpp-opt %s --zero-write-loops=staying --zero-overlap-collectives --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=REPORT
 // RUN: zpp-opt %s --zero-report="mesh=gpu:8 output=-" --remarks-filter=none -o /dev/null \
 // RUN:   | FileCheck %s --check-prefix=PLAIN
@@ -58,6 +54,7 @@ func.func @stack(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2
   // CHECK-NEXT: %[[FIRST:.*]] = stablehlo.subtract %[[TWO]], %[[I0]]
   // CHECK-NEXT: %[[R:.*]]:6 = stablehlo.while(%[[I:[^ ]+]] = %[[I0]], %[[X:[^ ]+]] = %arg0, %[[A:[^ ]+]] = %arg1, %[[G:[^ ]+]] = %arg2, %[[D:[^ ]+]] = %[[ZEROS]], %[[LAYER:[^ ]+]] = %[[FIRST]])
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -109,6 +106,7 @@ func.func @mean(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
   %two = stablehlo.constant dense<2> : tensor<i32>
   %three = stablehlo.constant dense<3> : tensor<i32>
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -150,6 +148,7 @@ func.func @sum(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<2x32x
   %two = stablehlo.constant dense<2> : tensor<i32>
   %three = stablehlo.constant dense<3> : tensor<i32>
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -185,6 +184,7 @@ func.func @two(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x3
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: %[[R:.*]]:8 = stablehlo.while({{.*}}, %[[G:[^ ]+]] = {{[^,]+}}, %[[H:[^ ]+]] = {{[^,]+}}, %[[D:[^ ]+]] = {{[^,]+}}, %[[LAYER:[^ ]+]] = {{[^,]+}}, %[[E:[^ ]+]] = {{[^,]+}})
   %r:5 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0, %h = %h0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -240,6 +240,7 @@ func.func @nested(%x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x3
   ^bb0(%i1: tensor<i32>, %x1: tensor<16x32xf32>, %a1: tensor<32x32xf32>, %g1: tensor<3x2x32xf32>):
     // CHECK: %[[R:.*]]:6 = stablehlo.while(
     %q:4 = stablehlo.while(%i2 = %zero, %x2 = %x1, %a2 = %a1, %g2 = %g1) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+    attributes {zpp.loop = {ahead}}
     cond {
       %c = stablehlo.compare LT, %i2, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %c : tensor<i1>
@@ -260,7 +261,7 @@ func.func @nested(%x: tensor<16x32xf32>, %a: tensor<32x32xf32>, %g: tensor<3x2x3
     }
     %n = stablehlo.add %i1, %one : tensor<i32>
     stablehlo.return %n, %x1, %a1, %q#3 : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
-  }) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>)
+  }) {zpp.loop = {ahead}} : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>)
   return %r#3 : tensor<3x2x32xf32>
 }
 
@@ -276,6 +277,7 @@ func.func @both(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
   // CHECK: %[[W0:.*]] = zero.wait
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2, %[[W:[^ ]+]] = %[[W0]], %[[D:[^ ]+]] = %{{.*}}, %{{.*}} = %{{.*}})
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -313,6 +315,7 @@ func.func @unknown(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -337,6 +340,7 @@ func.func @once(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2x
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %two, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -394,7 +398,7 @@ func.func @covered(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3
     // CHECK: stablehlo.return {{.*}}, %[[SECOND]], %{{.*}}
     %n = stablehlo.add %i, %one : tensor<i32>
     stablehlo.return %n, %x, %a, %u, %v : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>
-  }) : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>)
+  }) {zpp.loop = {ahead}} : (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>, tensor<3x2x32xf32>)
   // CHECK: zero.start @zpp_host::@scatter
   return %r#3, %r#4 : tensor<3x2x32xf32>, tensor<3x2x32xf32>
 }
@@ -408,6 +412,7 @@ func.func @joined(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x
   %one = stablehlo.constant dense<1> : tensor<i32>
   %three = stablehlo.constant dense<3> : tensor<i32>
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x4x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -447,6 +452,7 @@ func.func @stack_read(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tenso
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -472,6 +478,7 @@ func.func @stack_read_by_condition(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %s = "stablehlo.slice"(%g) : (tensor<3x2x32xf32>) -> tensor<3x2x32xf32>
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
@@ -497,6 +504,7 @@ func.func @stack_read_later(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0:
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -522,6 +530,7 @@ func.func @result_read(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tens
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -547,6 +556,7 @@ func.func @result_read_in_region(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>,
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -575,6 +585,7 @@ func.func @computed_index(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: t
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -599,6 +610,7 @@ func.func @no_zero(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<2
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -623,6 +635,7 @@ func.func @nothing_heavy(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: te
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -648,6 +661,7 @@ func.func @other(%x0: tensor<16x32xf32>, %a0: tensor<32x32xf32>, %g0: tensor<3x2
   %three = stablehlo.constant dense<3> : tensor<i32>
   // CHECK: stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
   %r:4 = stablehlo.while(%i = %zero, %x = %x0, %a = %a0, %g = %g0) : tensor<i32>, tensor<16x32xf32>, tensor<32x32xf32>, tensor<3x2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>

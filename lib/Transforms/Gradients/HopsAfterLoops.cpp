@@ -1,25 +1,17 @@
-//===- PeelLast.cpp - The last micro-batch after its loop -----------------===//
+//===- HopsAfterLoops.cpp - What a step sends after its loops -------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
+#include "Gradients/HopsAfterLoops.h"
+
 #include "Gradients/Accumulate/GradientSum.h"
 #include "Gradients/SumOfStacks.h"
-#include "Loops/Peeling.h"
-#include "zpp/Analysis/Collectives.h"
-#include "zpp/Analysis/Machine.h"
+#include "Loops/LoopPlan.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
-
-namespace zpp {
-#define GEN_PASS_DEF_PEELLASTPASS
-#include "zpp/Transforms/Passes.h.inc"
-} // namespace zpp
 
 using namespace mlir;
 using namespace zpp;
@@ -28,15 +20,6 @@ using namespace zpp::zero;
 /// The one reader of `value`; null if there are more, or none.
 static Operation *getOnlyUser(Value value) {
   return value.hasOneUse() ? *value.user_begin() : nullptr;
-}
-
-/// True if the only reader of `result` adds another gradient to it.
-static bool isAddedTo(OpResult result, TermFinder &finder) {
-  Operation *add = getOnlyUser(result);
-  return isAddition(add) &&
-         llvm::any_of(add->getOperands(), [&](Value operand) {
-           return operand != result && finder.find(operand);
-         });
 }
 
 /// True for ops that pass on one value: casts, shape changes, and those between
@@ -179,116 +162,42 @@ private:
   llvm::DenseSet<Operation *> seen;
   int64_t numMoves = 0;
 };
-
-class PeelLastPass : public zpp::impl::PeelLastPassBase<PeelLastPass> {
-public:
-  using PeelLastPassBase::PeelLastPassBase;
-
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
-  void runOnOperation() override {
-    std::optional<Mesh> mesh = findScatterMesh(getOperation());
-    if (!mesh)
-      return markAllAnalysesPreserved();
-    FailureOr<Machine> machine = Machine::get(getOperation());
-    if (failed(machine))
-      return signalPassFailure();
-    LinkModel speeds = machine->getLinks(*mesh);
-    std::optional<AccumulationGroup> parsed =
-        AccumulationGroup::parse(group, *mesh);
-    // zero-accumulate-gradients says what is wrong with it.
-    if (!parsed && !group.empty())
-      return markAllAnalysesPreserved();
-    std::optional<TermFinder> finder;
-    if (parsed)
-      finder.emplace(*parsed);
-    ProvenanceAnalysis provenances;
-    SmallVector<PeeledLoop> peeled;
-    getOperation().walk([&](Operation *op) {
-      WhileView loop = WhileView::get(op);
-      if (!loop)
-        return;
-      SmallVector<Operation *> written;
-      double usec = getUsecAfter(loop, speeds, written, provenances) +
-                    (finder ? getUsec(loop, *finder, speeds) : 0);
-      if (usec == 0)
-        return;
-      Decision<LoopCounter> counter = canPeel(loop, usec, minUsec, provenances);
-      remarkPeeling(
-          counter, loop, getArgument(),
-          "its last iteration is written after it, to send gradients under its "
-          "compute",
-          "gradients are sent after the loop, where nothing hides it");
-      if (!counter)
-        return;
-      peeled.push_back({loop, *counter, std::move(written)});
-    });
-    for (const PeeledLoop &each : peeled) {
-      peelLast(each.loop, each.counter);
-      llvm::MapVector<Block *, SmallVector<Operation *>> hops;
-      for (Operation *hop : each.firstHops) {
-        Operation *layers = sendLayers(hop);
-        Operation *first = layers ? layers : hop;
-        hops[first->getBlock()].push_back(first);
-      }
-      for (const auto &[block, first] : hops) {
-        HopMover mover(*block);
-        for (Operation *hop : first)
-          mover.move(hop);
-      }
-    }
-  }
-
-private:
-  struct PeeledLoop {
-    WhileView loop;
-    LoopCounter counter;
-    SmallVector<Operation *> firstHops;
-  };
-
-  /// The time of the hops that the step itself writes after `loop`, for what
-  /// `loop` adds up; 0 if most of that comes late. Latencies do not count:
-  /// small tensors travel together. Adds to `firstHops` the first ones of what
-  /// does not come late.
-  static double getUsecAfter(WhileView loop, const LinkModel &model,
-                             SmallVectorImpl<Operation *> &firstHops,
-                             ProvenanceAnalysis &provenances) {
-    double early = 0, late = 0;
-    for (unsigned number : llvm::seq(loop.getNumCarried())) {
-      Value added = getAdded(loop, number);
-      if (!added)
-        continue;
-      OuterHops hops = findHopsOf(loop.getResult(number));
-      if (hops.ops.empty())
-        continue;
-      Operation *first = hops.ops.front();
-      bool isLate = comesLate(added) &&
-                    !canSendLayers(loop, number, added, first, provenances);
-      (isLate ? late : early) +=
-          hops.getUsec(/*layers=*/1, model) - hops.getUsec(/*layers=*/0, model);
-      if (!isLate)
-        firstHops.push_back(first);
-    }
-    return early > late ? early : 0;
-  }
-
-  /// The time of the outer hops of what `loop` adds up, unless another gradient
-  /// is added after it.
-  static double getUsec(WhileView loop, TermFinder &finder,
-                        const LinkModel &model) {
-    double usec = 0;
-    for (unsigned number : llvm::seq(loop.getNumCarried())) {
-      std::optional<GradientSum> sum = findCarriedSum(finder, loop, number);
-      if (!sum || isAddedTo(loop.getResult(number), finder))
-        continue;
-      for (const auto &terms : sum->terms)
-        usec += terms.front().hops.getUsec(
-            llvm::product_of(terms.front().getLayers()), model);
-    }
-    return usec;
-  }
-};
 } // namespace
+
+std::vector<HopsAfterLoop>
+zpp::zero::findHopsAfter(WhileView loop, ProvenanceAnalysis &provenances) {
+  std::vector<HopsAfterLoop> found;
+  for (unsigned number : llvm::seq(loop.getNumCarried())) {
+    Value added = getAdded(loop, number);
+    if (!added)
+      continue;
+    OuterHops hops = findHopsOf(loop.getResult(number));
+    if (hops.ops.empty())
+      continue;
+    bool isLate =
+        comesLate(added) &&
+        !canSendLayers(loop, number, added, hops.ops.front(), provenances);
+    found.push_back({std::move(hops), isLate});
+  }
+  return found;
+}
+
+void zpp::zero::moveHopsUp(ArrayRef<HopsAfterLoop> all) {
+  llvm::MapVector<Block *, SmallVector<Operation *>> moved;
+  for (const HopsAfterLoop &each : all) {
+    if (each.isLate)
+      continue;
+    Operation *first = each.hops.ops.front();
+    Operation *layer = sendLayers(first);
+    first = layer ? layer : first;
+    moved[first->getBlock()].push_back(first);
+  }
+  for (const auto &[block, hops] : moved) {
+    HopMover mover(*block);
+    for (Operation *hop : hops)
+      mover.move(hop);
+    ProvenanceAnalysis provenances;
+    if (WhileView loop = WhileView::get(block->getParentOp()))
+      planIterations(loop, provenances).set(loop);
+  }
+}

@@ -1,10 +1,10 @@
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --zero-rotate-loops=min-trips=2 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-rotate-loops=min-trips=2 --remarks-filter=zero-rotate-loops --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-write-loops=staying --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-write-loops=staying --remarks-filter=zero-write-loops --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-rotate-loops="min-trips=2 prefetch-bytes=2047" --remarks-filter=zero-rotate-loops --split-input-file 2>&1 \
+// RUN: zpp-opt %s --zero-write-loops="staying prefetch-bytes=2047" --remarks-filter=zero-write-loops --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NONE
-// RUN: not zpp-opt %s --zero-rotate-loops=prefetch-bytes=-2 --split-input-file -o /dev/null 2>&1 \
+// RUN: not zpp-opt %s --zero-write-loops="staying prefetch-bytes=-2" --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=NEGATIVE
 
 // NEGATIVE: error: expected a number of bytes to prefetch, but got -2
@@ -57,7 +57,7 @@ func.func @layers(%x: tensor<32x16xf32>, %w: tensor<3x2x32xf32>) -> tensor<32x16
     // CHECK: zero.start
     // CHECK: stablehlo.return %{{.*}}, %{{.*}}, %[[S]], %[[AHEAD]]
     // CHECK-NOT: zero.start
-    // REMARK: [Passed] rotated | Category:zero-rotate-loops | {{.*}}Remark="gathered in the iteration before the one that needs it"
+    // REMARK: [Passed] rotated | Category:zero-write-loops | {{.*}}Remark="gathered in the iteration before the one that needs it"
     // NONE: [Missed] not-rotated {{.*}}gathered in the iteration that needs it: 2048 bytes would be in flight, more than prefetch-bytes = 2047
     %l = stablehlo.subtract %two, %i : tensor<i32>
     %0 = stablehlo.dynamic_slice %s, %l, %zero, %zero, sizes = [1, 2, 32] : (tensor<3x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x32xf32>
@@ -71,7 +71,7 @@ func.func @layers(%x: tensor<32x16xf32>, %w: tensor<3x2x32xf32>) -> tensor<32x16
     %8 = "stablehlo.dot_general"(%7, %5) : (tensor<16x32xf32>, tensor<16x16xf32>) -> tensor<32x16xf32>
     %n = stablehlo.add %i, %one : tensor<i32>
     stablehlo.return %n, %8, %s : tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>
-  }) : (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>)
+  }) {zpp.loop = {ahead}} : (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>) -> (tensor<i32>, tensor<32x16xf32>, tensor<3x2x32xf32>)
   return %r#1 : tensor<32x16xf32>
 }
 
@@ -95,6 +95,7 @@ func.func @computed(%x: tensor<2x32xf32>) -> tensor<2x32xf32> {
   // CHECK: stablehlo.while(%{{.*}} = %arg0)
   // REMARK: [Missed] not-rotated {{.*}}gathered in the iteration that needs it: its operand in the next iteration is not known in this one
   %r = stablehlo.while(%a = %x) : tensor<2x32xf32>
+  attributes {zpp.loop = {ahead}}
   cond {
     %true = stablehlo.constant dense<true> : tensor<i1>
     stablehlo.return %true : tensor<i1>

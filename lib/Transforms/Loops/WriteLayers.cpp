@@ -1,4 +1,4 @@
-//===- UnrollLoops.cpp - Short loops over layers as layers (4.1.1) --------===//
+//===- WriteLayers.cpp - Short loops over layers as layers (4.1.1) --------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,24 +6,17 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
-#include "Loops/Deferral.h"
-#include "Loops/LayerLoops.h"
 #include "Loops/LayerStacks.h"
+#include "Loops/LoopPlan.h"
+#include "Loops/Recomputation.h"
 #include "Loops/SplitStacks.h"
+#include "Loops/WriteLoops.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/HostModule.h"
-#include "zpp/Analysis/Loops/CountedLoop.h"
-#include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Dialect/Zero/IR/Contracts.h"
-#include "zpp/Transforms/Passes.h"
-
-namespace zpp {
-#define GEN_PASS_DEF_UNROLLLOOPSPASS
-#include "zpp/Transforms/Passes.h.inc"
-} // namespace zpp
+#include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -353,39 +346,18 @@ static void unroll(WhileView loop, const LoopCounter &counter,
   eraseIfDead(replaced);
 }
 
-namespace {
-class UnrollLoopsPass : public zpp::impl::UnrollLoopsPassBase<UnrollLoopsPass> {
-public:
-  using UnrollLoopsPassBase::UnrollLoopsPassBase;
-
-  void runOnOperation() override {
-    if (failed(verifySchedule(getOperation())))
-      return signalPassFailure();
-    ProvenanceAnalysis provenances;
-    SmallVector<std::pair<WhileView, LoopCounter>> unrolled;
-    getOperation()->walk([&](Operation *op) {
-      WhileView loop = WhileView::get(op);
-      if (!loop || loop.getBody().getOps<StartOp>().empty())
-        return;
-      Decision<LoopCounter> layers = getLayers(loop, maxTrips, provenances);
-      if (!layers) {
-        remarkMissed(op, getArgument(), "not-unrolled")
-            << "stays a loop: " + layers.getReason();
-        return;
-      }
-      remarkPassed(op, getArgument(), "unrolled")
-          << "its " + std::to_string(layers->trips) +
-                 " layers follow each other without a loop";
-      unrolled.emplace_back(loop, *layers);
-    });
-    if (unrolled.empty())
-      return;
-    // An input may claim any number.
-    eraseLayerNumbers(getOperation());
-    for (const auto &[loop, counter] : unrolled)
-      unroll(loop, counter, provenances);
-    splitStacks(getOperation());
-    eraseLayerNumbers(getOperation());
-  }
-};
-} // namespace
+void zpp::writeLayers(ModuleOp module, ArrayRef<WhileView> loops) {
+  if (loops.empty())
+    return;
+  ProvenanceAnalysis provenances;
+  SmallVector<LoopCounter> counters =
+      llvm::map_to_vector(loops, [&](WhileView loop) {
+        return *getLoopCounter(loop, provenances);
+      });
+  // An input may claim any number.
+  eraseLayerNumbers(module);
+  for (const auto &[loop, counter] : llvm::zip_equal(loops, counters))
+    unroll(loop, counter, provenances);
+  splitStacks(module);
+  eraseLayerNumbers(module);
+}

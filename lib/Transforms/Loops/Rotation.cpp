@@ -1,11 +1,11 @@
-//===- RotateLoops.cpp - Collectives under another iteration (4.1.1) ------===//
+//===- Rotation.cpp - Collectives under another iteration (4.1.1) ---------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// After this pass, a loop gathers weights for its next iteration (`getGathers`)
+// A loop that is ahead gathers weights for its next iteration (`getGathers`)
 // and scatters gradients of the previous one (`getScatters`, `Deferral`). The
 // loop carries the gathered weights and the gradients that are still to be
 // scattered (`Carried`).
@@ -15,20 +15,12 @@
 #include "FormatOptions.h"
 #include "LocalValues.h"
 #include "Loops/Deferral.h"
+#include "Loops/LoopPlan.h"
+#include "Loops/WriteLoops.h"
 #include "Schedule/Overlap/Plan.h"
 #include "mlir/Analysis/SliceAnalysis.h"
-#include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Remarks.h"
-#include "zpp/Analysis/Schedule.h"
-#include "zpp/Dialect/Guest/While.h"
-#include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Passes.h"
-
-namespace zpp {
-#define GEN_PASS_DEF_ROTATELOOPSPASS
-#include "zpp/Transforms/Passes.h.inc"
-} // namespace zpp
 
 using namespace mlir;
 using namespace zpp;
@@ -44,36 +36,24 @@ WaitOp createTransfer(OpBuilder &builder, StartOp start, ValueRange inputs) {
                         TypeRange(), copy.getOutputs(), inputs, ValueRange());
 }
 
-class RotateLoopsPass : public zpp::impl::RotateLoopsPassBase<RotateLoopsPass> {
+/// Rotates one loop.
+class LoopRotator {
 public:
-  using RotateLoopsPassBase::RotateLoopsPassBase;
+  LoopRotator(HeavyOps &compute, int64_t prefetchBytes, StringRef pass)
+      : compute(compute), prefetchBytes(prefetchBytes), pass(pass) {}
 
-  void runOnOperation() override {
-    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
-        failed(zero::verifySchedule(getOperation())))
-      return signalPassFailure();
-    HeavyOps heavy(getOperation());
-    compute = &heavy;
-    SmallVector<Operation *> loops;
-    getOperation()->walk([&](Operation *op) {
-      if (isWhile(op))
-        loops.push_back(op);
-    });
-    for (Operation *loop : loops)
-      rotate(loop);
-    compute = nullptr;
-  }
+  void rotate(Operation *loop);
 
 private:
   static constexpr const char *kScatteredHere =
       "scattered in the iteration that computes it: ";
 
   void remarkLeft(StartOp start, const Twine &text) {
-    remarkMissed(start, getArgument(), "not-rotated") << text.str();
+    remarkMissed(start, pass, "not-rotated") << text.str();
   }
 
   void remarkRotated(StartOp start, const char *text) {
-    remarkPassed(start, getArgument(), "rotated") << text;
+    remarkPassed(start, pass, "rotated") << text;
   }
 
   /// Whether `size` more bytes fit beside `bytes`.
@@ -91,7 +71,7 @@ private:
   SmallVector<StartOp> getGathers(Operation *loop, ShiftedValues &inputs,
                                   int64_t &bytes) {
     Block &body = WhileView(loop).getBody();
-    SmallVector<Operation *> heavy = compute->getIn(body);
+    SmallVector<Operation *> heavy = compute.getIn(body);
     SmallVector<StartOp> result;
     for (auto start : body.getOps<StartOp>()) {
       // A gather for the next iteration is not needed in this one.
@@ -121,9 +101,6 @@ private:
         }))
       return LeftAlone(
           "its operand in the next iteration is not known in this one");
-    if (Decision<> decision = hasEnoughIterations(*start->getBlock());
-        !decision)
-      return decision;
     return canFit(bytes, getBytes(start.getOutputs().getTypes()));
   }
 
@@ -218,7 +195,7 @@ private:
   /// All scatters of the loop that have not been placed yet.
   std::vector<Candidate> getCandidates(Operation *loop, ShiftedValues &inputs) {
     Block &body = WhileView(loop).getBody();
-    SmallVector<Operation *> heavy = compute->getIn(body);
+    SmallVector<Operation *> heavy = compute.getIn(body);
     std::vector<Candidate> candidates;
     for (auto start : body.getOps<StartOp>()) {
       // A start with ties has been placed already.
@@ -234,7 +211,7 @@ private:
       for (Operation *op : heavy) {
         if (deferral.contains(op))
           continue;
-        double work = compute->getWork(op);
+        double work = compute.getWork(op);
         all += work;
         if (!last || last->isBeforeInBlock(op))
           after += work;
@@ -281,24 +258,14 @@ private:
       return LeftAlone("the loop computes nothing heavy");
     // Without a first iteration nothing would overwrite the zeros. Without a
     // second one there is nothing to hide under.
-    std::optional<int64_t> iterations = getIterations(body);
+    ProvenanceAnalysis provenances;
+    std::optional<int64_t> iterations =
+        getIterations(WhileView(body.getParentOp()), provenances);
     if (!iterations)
       return LeftAlone("it is not known whether the loop has a next iteration");
     if (*iterations < 2)
       return LeftAlone("the loop has no next iteration");
-    return hasEnoughIterations(body);
-  }
-
-  /// Whether `body` has as many iterations as pay for one more collective, or
-  /// an unknown number.
-  Decision<> hasEnoughIterations(Block &body) const {
-    std::optional<int64_t> iterations = getIterations(body);
-    if (!iterations || *iterations >= minTrips)
-      return Yes();
-    return LeftAlone(
-        "one more collective is too much for a loop of " +
-        std::to_string(*iterations) +
-        " iterations, with min-trips = " + std::to_string(minTrips));
+    return Yes();
   }
 
   /// The last op of `body` that computes one of `values`, apart from casts,
@@ -317,15 +284,6 @@ private:
         last = op;
     }
     return last;
-  }
-
-  /// The number of iterations of the loop of `body`, if it is known.
-  static std::optional<int64_t> getIterations(Block &body) {
-    std::optional<int64_t> all = getTripCount(&body.front());
-    std::optional<int64_t> outer = getTripCount(body.getParentOp());
-    if (!all || !outer || *outer < 1)
-      return std::nullopt;
-    return *all / *outer;
   }
 
   /// True if `first`, or an op before it, reads what `start` gathers, possibly
@@ -424,7 +382,7 @@ private:
       deferred.insert_range(scatter.getOps());
     Operation *front = &*llvm::find_if_not(
         body, [&](Operation &op) { return deferred.contains(&op); });
-    SmallVector<Operation *> heavy = compute->getIn(body);
+    SmallVector<Operation *> heavy = compute.getIn(body);
     llvm::erase_if(heavy, [&](Operation *op) { return deferred.contains(op); });
     for (Deferral &scatter : scatters)
       scatter.rewrite(loop.getOperation(), first, front, heavy, inputs);
@@ -434,37 +392,43 @@ private:
       scatter.finish(loop.getOperation());
   }
 
-  void rotate(Operation *loop) {
-    ShiftedValues inputs(loop);
-    ShiftedValues weights(loop, /*readsStacks=*/true);
-    Block &body = WhileView(loop).getBody();
-    budget = getBudget(body);
-    int64_t bytes = 0;
-    SmallVector<StartOp> gathers = getGathers(loop, weights, bytes);
-    std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
-    if (gathers.empty() && scatters.empty())
-      return;
-    Carried carried;
-    SmallVector<Operation *> writes =
-        gatherAhead(loop, gathers, weights, carried);
-    OpBuilder outside(loop);
-    llvm::MapVector<Value, size_t> shared;
-    for (Deferral &scatter : scatters) {
-      scatter.carry(outside, inputs, carried, shared);
-      for (StartOp start : scatter.getStarts())
-        remarkRotated(start, "scattered in the iteration after the one that "
-                             "computes it; the first one scatters zeros");
-    }
-    size_t first = loop->getNumOperands();
-    WhileView extended = extendLoop(loop, carried.init);
-    extended.addNext(carried.next);
-    deferScatters(extended, first, scatters, inputs);
-    replaceGathers(gathers, first, writes, body);
-  }
-
-  /// Set while the pass runs.
-  HeavyOps *compute = nullptr;
+  HeavyOps &compute;
+  int64_t prefetchBytes;
+  StringRef pass;
   /// The bytes that the loop that is rotated may have in flight.
   int64_t budget = 0;
 };
 } // namespace
+
+void LoopRotator::rotate(Operation *loop) {
+  ShiftedValues inputs(loop);
+  ShiftedValues weights(loop, /*readsStacks=*/true);
+  Block &body = WhileView(loop).getBody();
+  budget = getBudget(body);
+  int64_t bytes = 0;
+  SmallVector<StartOp> gathers = getGathers(loop, weights, bytes);
+  std::vector<Deferral> scatters = getScatters(loop, inputs, bytes);
+  if (gathers.empty() && scatters.empty())
+    return;
+  Carried carried;
+  SmallVector<Operation *> writes =
+      gatherAhead(loop, gathers, weights, carried);
+  OpBuilder outside(loop);
+  llvm::MapVector<Value, size_t> shared;
+  for (Deferral &scatter : scatters) {
+    scatter.carry(outside, inputs, carried, shared);
+    for (StartOp start : scatter.getStarts())
+      remarkRotated(start, "scattered in the iteration after the one that "
+                           "computes it; the first one scatters zeros");
+  }
+  size_t first = loop->getNumOperands();
+  WhileView extended = extendLoop(loop, carried.init);
+  extended.addNext(carried.next);
+  deferScatters(extended, first, scatters, inputs);
+  replaceGathers(gathers, first, writes, body);
+}
+
+void zpp::rotateLoop(WhileView loop, HeavyOps &compute, int64_t prefetchBytes,
+                     StringRef pass) {
+  LoopRotator(compute, prefetchBytes, pass).rotate(loop.getOperation());
+}

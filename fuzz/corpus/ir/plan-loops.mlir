@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-peel-last=min-usec=0 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients min-usec=0" --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>

@@ -1,10 +1,10 @@
-// RUN: zpp-opt %s --zero-peel-last=min-usec=0 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients min-usec=0" --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s
-// RUN: zpp-opt %s --zero-peel-last=min-usec=0 --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients min-usec=0" --zero-write-loops --split-input-file \
 // RUN:   --remarks-filter=.* 2>&1 | FileCheck %s --check-prefix=REMARK
-// RUN: zpp-opt %s --zero-peel-last --split-input-file --remarks-filter=.* 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops="gradients" --zero-write-loops --split-input-file --remarks-filter=.* 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=SHORT
-// RUN: zpp-opt %s --zero-peel-last="group=gpu min-usec=0" --split-input-file \
+// RUN: zpp-opt %s --zero-plan-loops="gradients group=gpu min-usec=0" --zero-write-loops --split-input-file \
 // RUN:   | FileCheck %s
 
 // The step itself sends what a loop has added up, as it does with replicated

@@ -1,5 +1,5 @@
-// RUN: zpp-opt %s --zero-unroll-loops --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-unroll-loops --zero-unroll-loops --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {

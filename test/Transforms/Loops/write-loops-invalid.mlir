@@ -1,6 +1,6 @@
-// RUN: zpp-opt %s --zero-unroll-loops --verify-diagnostics
+// RUN: zpp-opt %s --zero-write-loops=staying --verify-diagnostics
 // Only that pass expects a schedule.
-// RUN: zpp-opt %s --zero-coalesce-collectives=layer-trips=1 -o /dev/null
+// RUN: zpp-opt %s --zero-coalesce-collectives -o /dev/null
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {

@@ -1,0 +1,229 @@
+//===- LoopPlan.cpp - What becomes of the iterations of a loop ------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Loops/LoopPlan.h"
+
+#include "Loops/LayerStacks.h"
+#include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// XLA compiles each layer.
+static constexpr int64_t kMostLayers = 16;
+/// A loop that is ahead takes one collective more than it has iterations.
+static constexpr int64_t kLeastAhead = 8;
+
+//===----------------------------------------------------------------------===//
+// The attribute
+//===----------------------------------------------------------------------===//
+
+static constexpr std::pair<StringLiteral, int64_t LoopPlan::*> kCounts[] = {
+    {"first", &LoopPlan::first},
+    {"last", &LoopPlan::last},
+    {"block", &LoopPlan::block}};
+static constexpr StringLiteral kAhead = "ahead";
+
+LoopPlan LoopPlan::get(WhileView loop) {
+  LoopPlan plan;
+  auto attr = loop->getAttrOfType<DictionaryAttr>(kLoopAttr);
+  if (!attr)
+    return plan;
+  for (auto [name, count] : kCounts)
+    if (auto number = attr.getAs<IntegerAttr>(name))
+      plan.*count = number.getValue().getLimitedValue(
+          std::numeric_limits<int64_t>::max());
+  plan.ahead = attr.contains(kAhead);
+  return plan;
+}
+
+DictionaryAttr LoopPlan::getAttr(MLIRContext *context) const {
+  Builder builder(context);
+  SmallVector<NamedAttribute> entries;
+  for (auto [name, count] : kCounts)
+    if (this->*count > 0)
+      entries.push_back(
+          builder.getNamedAttr(name, builder.getI64IntegerAttr(this->*count)));
+  if (ahead)
+    entries.push_back(builder.getNamedAttr(kAhead, builder.getUnitAttr()));
+  return builder.getDictionaryAttr(entries);
+}
+
+void LoopPlan::set(WhileView loop) const {
+  DictionaryAttr attr = getAttr(loop->getContext());
+  if (attr.empty())
+    loop->removeDiscardableAttr(kLoopAttr);
+  else
+    loop->setDiscardableAttr(kLoopAttr, attr);
+}
+
+void LoopPlan::takeOut(int64_t LoopPlan::*where, int64_t left) {
+  this->*where = 1;
+  block = std::min(block, left);
+  ahead = ahead && left >= kLeastAhead;
+}
+
+bool zpp::hasOneTypePerValue(WhileView loop) {
+  return llvm::all_of(llvm::seq(loop.getNumCarried()), [&](unsigned index) {
+    Type type = loop.getInit(index).getType();
+    return loop.getCarried(index).getType() == type &&
+           loop.getNext(index).getType() == type &&
+           loop.getResult(index).getType() == type;
+  });
+}
+
+/// True if `op` is a loop that can be written as `attr` says.
+static bool canWrite(Operation *op, Attribute attr,
+                     ProvenanceAnalysis &provenances) {
+  WhileView loop = WhileView::get(op);
+  if (!loop)
+    return false;
+  LoopPlan plan = LoopPlan::get(loop);
+  if (plan.getAttr(op->getContext()) != attr || plan.first > 1 || plan.last > 1)
+    return false;
+  if (plan.first == 0 && plan.last == 0 && plan.block == 0)
+    return true;
+  std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
+  if (!counter || !hasOneTypePerValue(loop))
+    return false;
+  int64_t left = counter->trips - plan.first - plan.last;
+  return left >= 1 && (plan.block == 0 || plan.block == left);
+}
+
+LogicalResult zpp::verifyLoopPlans(Operation *root) {
+  ProvenanceAnalysis provenances;
+  bool isRight = true;
+  root->walk([&](Operation *op) {
+    Attribute attr = op->getDiscardableAttr(kLoopAttr);
+    if (!attr || canWrite(op, attr, provenances))
+      return;
+    isRight = false;
+    // An error at the op would print all of it.
+    emitError(op->getLoc(), "expected as ")
+        << kLoopAttr << " a plan by which '" << op->getName()
+        << "' can be written, but got " << attr;
+  });
+  return success(isRight);
+}
+
+//===----------------------------------------------------------------------===//
+// Layers
+//===----------------------------------------------------------------------===//
+
+llvm::SetVector<Value> zpp::getSources(ValueRange values, Block &body) {
+  llvm::SetVector<Value> sources(values.begin(), values.end());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Operation *op = sources[i].getDefiningOp();
+    if (!op || !body.getParent()->isAncestor(op->getParentRegion()))
+      continue;
+    op->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        sources.insert(operand);
+    });
+  }
+  return sources;
+}
+
+namespace {
+/// A collective of an iteration.
+struct Communication {
+  bool isOfWeights;
+  ValueRange sent, received;
+};
+} // namespace
+
+/// Describes what `op` communicates; nullopt if nothing, or if XLA does.
+static std::optional<Communication> getCommunication(Operation *op) {
+  if (auto start = dyn_cast<StartOp>(op))
+    return Communication{hasRole(start, Role::Weight), start.getInputs(),
+                         start.getOutputs()};
+  if (isa<CollectiveOpInterface>(op)) {
+    // Gathers without an origin were not imported.
+    SmallVector<Origin> origins = getOrigins(op);
+    return Communication{origins.empty() ? isa<AllGatherOp>(op)
+                                         : hasRole(origins, Role::Weight),
+                         op->getOperands(), op->getResults()};
+  }
+  return std::nullopt;
+}
+
+/// True if a stack that `loop` writes, a layer in each iteration, has some of
+/// `received`.
+static bool isStacked(ValueRange received, WhileView loop) {
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
+    std::optional<LayerWrite> write = getLayerWrite(loop, index);
+    if (!write || !write->isOnlyUse)
+      continue;
+    llvm::SetVector<Value> sources = getSources(write->layer, loop.getBody());
+    if (llvm::any_of(received,
+                     [&](Value value) { return sources.contains(value); }))
+      return true;
+  }
+  return false;
+}
+
+bool zpp::communicates(Operation *op) {
+  return getCommunication(op).has_value();
+}
+
+Decision<LoopCounter> zpp::findLayers(WhileView loop,
+                                      ProvenanceAnalysis &provenances) {
+  std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
+  if (!counter)
+    return LeftAlone("it is not known how often the loop runs");
+  if (counter->trips < 1 || counter->trips > kMostLayers)
+    return LeftAlone("it has " + std::to_string(counter->trips) +
+                     " iterations, and XLA would compile each: " +
+                     std::to_string(kMostLayers) + " are the most");
+  if (!hasOneTypePerValue(loop))
+    return LeftAlone("what it carries changes its type");
+  Block &body = loop.getBody();
+  BlockArgument number = loop.getCarried(counter->index);
+  bool isOverLayers = false;
+  WalkResult result = body.walk([&](Operation *op) {
+    std::optional<Communication> communication = getCommunication(op);
+    if (!communication)
+      return WalkResult::advance();
+    if (op->getBlock() != &body)
+      return WalkResult::interrupt();
+    if (!communication->isOfWeights) {
+      isOverLayers = isOverLayers || isStacked(communication->received, loop);
+      return WalkResult::advance();
+    }
+    isOverLayers = getSources(communication->sent, body).contains(number);
+    return isOverLayers ? WalkResult::advance() : WalkResult::interrupt();
+  });
+  if (result.wasInterrupted() || !isOverLayers)
+    return LeftAlone("its iterations are not the layers of a model");
+  return *counter;
+}
+
+//===----------------------------------------------------------------------===//
+// The plan
+//===----------------------------------------------------------------------===//
+
+std::optional<int64_t> zpp::getIterations(WhileView loop,
+                                          ProvenanceAnalysis &provenances) {
+  std::optional<int64_t> all =
+      getTripCount(&loop.getBody().front(), provenances);
+  std::optional<int64_t> outer = getTripCount(loop.getOperation(), provenances);
+  if (!all || !outer || *outer < 1)
+    return std::nullopt;
+  return *all / *outer;
+}
+
+LoopPlan zpp::planIterations(WhileView loop, ProvenanceAnalysis &provenances) {
+  LoopPlan plan;
+  if (Decision<LoopCounter> layers = findLayers(loop, provenances))
+    plan.block = layers->trips;
+  else if (std::optional<int64_t> trips = getIterations(loop, provenances);
+           !trips || *trips >= kLeastAhead)
+    plan.ahead = true;
+  return plan;
+}

@@ -1,0 +1,262 @@
+//===- PlanLoops.cpp - Decide what becomes of loops -----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What is written outside of a loop hides what is sent before or after it. So
+// the time of that decides: of weights by the plan of secondary partitions, of
+// gradients by their hops.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Gradients/Accumulate/GradientSum.h"
+#include "Gradients/HopsAfterLoops.h"
+#include "Loops/LoopPlan.h"
+#include "Weights/Secondary/Plan.h"
+#include "zpp/Analysis/Remarks.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Transforms/Passes.h"
+#include "llvm/ADT/MapVector.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_PLANLOOPSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// True if the only reader of `result` adds another gradient to it.
+static bool isAddedTo(OpResult result, TermFinder &finder) {
+  Operation *add = result.hasOneUse() ? *result.user_begin() : nullptr;
+  return isAddition(add) &&
+         llvm::any_of(add->getOperands(), [&](Value operand) {
+           return operand != result && finder.find(operand);
+         });
+}
+
+/// The time of the hops that the step itself writes after a loop; 0 if most of
+/// it comes late. Latencies do not count: small tensors travel together.
+static double getUsec(ArrayRef<HopsAfterLoop> all, const LinkModel &model) {
+  double early = 0, late = 0;
+  for (const auto &[hops, isLate] : all)
+    (isLate ? late : early) +=
+        hops.getUsec(/*layers=*/1, model) - hops.getUsec(/*layers=*/0, model);
+  return early > late ? early : 0;
+}
+
+/// The time of the outer hops of what `loop` adds up, unless another gradient
+/// is added after it.
+static double getUsec(WhileView loop, TermFinder &finder,
+                      const LinkModel &model) {
+  double usec = 0;
+  for (unsigned number : llvm::seq(loop.getNumCarried())) {
+    std::optional<GradientSum> sum = findCarriedSum(finder, loop, number);
+    if (!sum || isAddedTo(loop.getResult(number), finder))
+      continue;
+    for (const auto &terms : sum->terms)
+      usec += terms.front().hops.getUsec(
+          llvm::product_of(terms.front().getLayers()), model);
+  }
+  return usec;
+}
+
+/// The counter of `loop` if an iteration can be written outside of it, another
+/// one is left, and the hops of `usec` microseconds that the iteration would
+/// hide take at least `minUsec`.
+static Decision<LoopCounter> canPeel(WhileView loop, double usec,
+                                     int64_t minUsec,
+                                     ProvenanceAnalysis &provenances) {
+  if (usec < static_cast<double>(minUsec))
+    return LeftAlone("it takes " + std::to_string(static_cast<int64_t>(usec)) +
+                     " usec, with min-usec = " + std::to_string(minUsec));
+  std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
+  if (!counter)
+    return LeftAlone("it is not known how often the loop runs");
+  if (counter->trips < 2)
+    return LeftAlone("the loop has " + std::to_string(counter->trips) +
+                     (counter->trips == 1 ? " iteration" : " iterations"));
+  if (!hasOneTypePerValue(loop))
+    return LeftAlone("what the loop carries changes its type");
+  if (isInLoop(loop.getOperation()))
+    return LeftAlone("the loop lies in another one");
+  return *counter;
+}
+
+namespace {
+class PlanLoopsPass : public zpp::impl::PlanLoopsPassBase<PlanLoopsPass> {
+public:
+  using PlanLoopsPassBase::PlanLoopsPassBase;
+
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
+  void runOnOperation() override {
+    FailureOr<Machine> machine = Machine::get(getOperation());
+    if (failed(machine))
+      return signalPassFailure();
+    if (gradients)
+      return planLast(*machine);
+    planStaying();
+    if (secondary != "none" && failed(planFirst(*machine)))
+      return signalPassFailure();
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // What stays in the loop
+  //===--------------------------------------------------------------------===//
+
+  void planStaying() {
+    ProvenanceAnalysis provenances;
+    getOperation()->walk([&](Operation *op) {
+      op->removeDiscardableAttr(kLoopAttr);
+      WhileView loop = WhileView::get(op);
+      if (!loop || !loop.getBody()
+                        .walk([](Operation *inner) {
+                          return communicates(inner) ? WalkResult::interrupt()
+                                                     : WalkResult::advance();
+                        })
+                        .wasInterrupted())
+        return;
+      LoopPlan plan = planIterations(loop, provenances);
+      plan.set(loop);
+      if (llvm::any_of(loop.getBody(),
+                       [](Operation &inner) { return communicates(&inner); }))
+        remarkStaying(loop, plan, provenances);
+    });
+  }
+
+  void remarkStaying(WhileView loop, const LoopPlan &plan,
+                     ProvenanceAnalysis &provenances) {
+    Decision<LoopCounter> layers = findLayers(loop, provenances);
+    if (layers) {
+      remarkPassed(loop.getOperation(), getArgument(), "layers")
+          << "its " + std::to_string(plan.block) +
+                 " layers follow each other without a loop";
+      return;
+    }
+    remarkMissed(loop.getOperation(), getArgument(), "not-layers")
+        << "stays a loop: " + layers.getReason();
+    if (!plan.ahead)
+      remarkMissed(loop.getOperation(), getArgument(), "not-ahead")
+          << "collectives run in the iteration that needs them: one more "
+             "collective is too much for a loop of " +
+                 std::to_string(*getIterations(loop, provenances)) +
+                 " iterations";
+  }
+
+  //===--------------------------------------------------------------------===//
+  // What is written in front of the loop
+  //===--------------------------------------------------------------------===//
+
+  /// The hops of weights in front of a loop: the time that its first iteration
+  /// could hide, and whether there are others.
+  struct Hops {
+    double usec = 0;
+    bool hasOthers = false;
+  };
+
+  LogicalResult planFirst(const Machine &machine) {
+    FailureOr<llvm::MapVector<Operation *, Hops>> loops =
+        findHopsBefore(machine);
+    if (failed(loops))
+      return failure();
+    ProvenanceAnalysis provenances;
+    for (const auto &[op, hops] : *loops) {
+      WhileView loop(op);
+      Decision<LoopCounter> counter =
+          hops.usec == 0 && hops.hasOthers
+              ? LeftAlone("an iteration could not keep what it gathers")
+              : canPeel(loop, hops.usec, minUsec, provenances);
+      decide(loop, &LoopPlan::first, counter,
+             "its first iteration is written in front of it, to gather weights "
+             "under its compute",
+             "weights are gathered in front of the loop, where nothing hides "
+             "it");
+    }
+    return success();
+  }
+
+  /// The loops in front of which zero-partition-within-node would gather.
+  FailureOr<llvm::MapVector<Operation *, Hops>>
+  findHopsBefore(const Machine &machine) {
+    SecondaryPlanner planner(getOperation(), secondary, betweenSteps);
+    FailureOr<std::vector<WeightDecision>> decisions =
+        planner.decide(machine, splitSmall);
+    if (failed(decisions))
+      return failure();
+    llvm::MapVector<Operation *, Hops> loops;
+    for (const WeightDecision &decision : *decisions) {
+      Operation *loop =
+          decision.plan ? planner.getLoopAfter(*decision.plan) : nullptr;
+      if (!loop)
+        continue;
+      Hops &hops = loops[loop];
+      if (!planner.canKeepInIteration(*decision.plan, WhileView(loop))) {
+        hops.hasOthers = true;
+        continue;
+      }
+      AllGatherOp forward = decision.group.front();
+      Mesh mesh = forward.getMeshAttr().getMesh();
+      hops.usec += getOuterUsec(forward, decision.plan->getNumLayers(),
+                                decision.plan->axes, machine.getLinks(mesh));
+    }
+    return loops;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // What is written after the loop
+  //===--------------------------------------------------------------------===//
+
+  void planLast(const Machine &machine) {
+    std::optional<Mesh> mesh = findScatterMesh(getOperation());
+    if (!mesh)
+      return;
+    LinkModel speeds = machine.getLinks(*mesh);
+    std::optional<AccumulationGroup> parsed =
+        AccumulationGroup::parse(group, *mesh);
+    // zero-accumulate-gradients says what is wrong with it.
+    if (!parsed && !group.empty())
+      return;
+    std::optional<TermFinder> finder;
+    if (parsed)
+      finder.emplace(*parsed);
+    ProvenanceAnalysis provenances;
+    getOperation()->walk([&](Operation *op) {
+      WhileView loop = WhileView::get(op);
+      if (!loop)
+        return;
+      double usec = getUsec(findHopsAfter(loop, provenances), speeds) +
+                    (finder ? getUsec(loop, *finder, speeds) : 0);
+      if (usec > 0)
+        decide(
+            loop, &LoopPlan::last, canPeel(loop, usec, minUsec, provenances),
+            "its last iteration is written after it, to send gradients under "
+            "its compute",
+            "gradients are sent after the loop, where nothing hides it");
+    });
+  }
+
+  /// Notes whether an iteration of `loop` is written outside, or what it
+  /// `costs` that none is, and why.
+  void decide(WhileView loop, int64_t LoopPlan::*where,
+              const Decision<LoopCounter> &counter, const char *peeled,
+              const char *costs) {
+    if (!counter) {
+      remarkMissed(loop.getOperation(), getArgument(), "not-peeled")
+          << costs + (": " + counter.getReason());
+      return;
+    }
+    remarkPassed(loop.getOperation(), getArgument(), "peeled") << peeled;
+    LoopPlan plan = LoopPlan::get(loop);
+    plan.takeOut(where, counter->trips - plan.first - plan.last - 1);
+    plan.set(loop);
+  }
+};
+} // namespace

@@ -1,0 +1,174 @@
+//===- WriteLoops.cpp - Write loops as they are planned -------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Loops/WriteLoops.h"
+
+#include "FormatOptions.h"
+#include "Gradients/HopsAfterLoops.h"
+#include "LocalValues.h"
+#include "Loops/LoopPlan.h"
+#include "mlir/IR/IRMapping.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Contracts.h"
+#include "zpp/Transforms/Passes.h"
+
+namespace zpp {
+#define GEN_PASS_DEF_WRITELOOPSPASS
+#include "zpp/Transforms/Passes.h.inc"
+} // namespace zpp
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+/// Writes an iteration of `loop`, in which it carries `entering`, and returns
+/// what it leaves to the next one.
+static SmallVector<Value> writeIteration(OpBuilder &builder, WhileView loop,
+                                         ValueRange entering) {
+  IRMapping mapping;
+  mapping.map(loop.getBody().getArguments(), entering);
+  for (Operation &op : loop.getBody())
+    if (&op != loop.getYield())
+      builder.clone(op, mapping);
+  return llvm::map_to_vector(loop.getYield()->getOperands(), [&](Value next) {
+    return mapping.lookupOrDefault(next);
+  });
+}
+
+/// Replaces `loop`, which has one iteration, by that.
+static void writeOnce(WhileView loop) {
+  OpBuilder builder(loop.getOperation());
+  loop->replaceAllUsesWith(writeIteration(builder, loop, loop->getOperands()));
+  loop->erase();
+}
+
+/// Writes the first iteration of `loop` in front of it. What is done is the
+/// same, in the same order. If only one other is left, that one is written
+/// without a loop, too.
+static void peelFirst(WhileView loop, const LoopCounter &counter) {
+  OpBuilder builder(loop.getOperation());
+  SmallVector<Value> left = writeIteration(builder, loop, loop->getOperands());
+  // Counters begin at constants.
+  Value next = left[counter.index];
+  left[counter.index] = createIndex(builder, loop->getLoc(),
+                                    cast<RankedTensorType>(next.getType()),
+                                    counter.begin + counter.step);
+  loop->setOperands(left);
+  eraseIfDead(next);
+  if (counter.trips == 2)
+    writeOnce(loop);
+}
+
+/// Writes the last iteration after it, likewise. It reads what the loop leaves,
+/// the number of the iteration too, so that nothing of it is computed before
+/// the loop has ended.
+static void peelLast(WhileView loop, const LoopCounter &counter) {
+  OpBuilder builder(loop->getContext());
+  builder.setInsertionPointAfter(loop.getOperation());
+  // What no iteration changes is there already.
+  SmallVector<Value> entering;
+  for (unsigned index = 0; index < loop.getNumCarried(); ++index)
+    entering.push_back(loop.isInvariant(index) ? loop.getInit(index)
+                                               : loop.getResult(index));
+  SmallVector<OpOperand *> uses;
+  for (OpResult result : loop->getResults())
+    for (OpOperand &use : result.getUses())
+      uses.push_back(&use);
+  SmallVector<Value> left = writeIteration(builder, loop, entering);
+  for (OpOperand *use : uses)
+    use->set(left[cast<OpResult>(use->get()).getResultNumber()]);
+  Operation *compare = loop.getPredicates().front().getDefiningOp();
+  builder.setInsertionPoint(compare);
+  auto type = cast<RankedTensorType>(compare->getOperand(1).getType());
+  compare->setOperand(
+      1, createIndex(builder, compare->getLoc(), type,
+                     counter.begin + (counter.trips - 1) * counter.step));
+  if (counter.trips == 2)
+    writeOnce(loop);
+}
+
+namespace {
+class WriteLoopsPass : public zpp::impl::WriteLoopsPassBase<WriteLoopsPass> {
+public:
+  using WriteLoopsPassBase::WriteLoopsPassBase;
+
+  LogicalResult initialize(MLIRContext *context) override {
+    loadStablehlo(context);
+    return success();
+  }
+
+  void runOnOperation() override {
+    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
+        failed(verifyLoopPlans(getOperation())) ||
+        (staying && failed(verifySchedule(getOperation()))))
+      return signalPassFailure();
+    writeFirst();
+    writeLast();
+    if (staying)
+      writeStaying();
+  }
+
+private:
+  /// The loops with a plan for which `isMeant` holds.
+  template <typename IsMeant> SmallVector<WhileView> find(IsMeant isMeant) {
+    SmallVector<WhileView> found;
+    getOperation()->walk([&](Operation *op) {
+      WhileView loop = WhileView::get(op);
+      if (loop && isMeant(LoopPlan::get(loop)))
+        found.push_back(loop);
+    });
+    return found;
+  }
+
+  /// Notes that an iteration is written, and returns the counter of `loop`.
+  static LoopCounter begin(WhileView loop, int64_t LoopPlan::*where) {
+    LoopPlan plan = LoopPlan::get(loop);
+    plan.*where = 0;
+    plan.set(loop);
+    ProvenanceAnalysis provenances;
+    return *getLoopCounter(loop, provenances);
+  }
+
+  void writeFirst() {
+    for (WhileView loop : find([](LoopPlan plan) { return plan.first > 0; }))
+      peelFirst(loop, begin(loop, &LoopPlan::first));
+  }
+
+  void writeLast() {
+    SmallVector<WhileView> loops =
+        find([](LoopPlan plan) { return plan.last > 0; });
+    // Found before anything moves.
+    ProvenanceAnalysis provenances;
+    std::vector<std::vector<HopsAfterLoop>> hops;
+    for (WhileView loop : loops)
+      hops.push_back(findHopsAfter(loop, provenances));
+    for (auto [loop, after] : llvm::zip_equal(loops, hops)) {
+      peelLast(loop, begin(loop, &LoopPlan::last));
+      moveHopsUp(after);
+    }
+  }
+
+  /// Writes layers, and collectives ahead. A loop without starts stays.
+  void writeStaying() {
+    auto starts = [](WhileView loop) {
+      return !loop.getBody().getOps<StartOp>().empty();
+    };
+    SmallVector<WhileView> layers =
+        find([](LoopPlan plan) { return plan.block > 0; });
+    for (WhileView loop : layers)
+      loop->removeDiscardableAttr(kLoopAttr);
+    llvm::erase_if(layers, [&](WhileView loop) { return !starts(loop); });
+    writeLayers(getOperation(), layers);
+    HeavyOps compute(getOperation());
+    for (WhileView loop : find([](LoopPlan plan) { return plan.ahead; })) {
+      loop->removeDiscardableAttr(kLoopAttr);
+      rotateLoop(loop, compute, prefetchBytes, getArgument());
+    }
+  }
+};
+} // namespace
