@@ -16,28 +16,34 @@ using namespace zpp;
 /// Tasks of a problem. Later ones count as work that depends on nothing.
 static constexpr size_t kMaxTasks = 1 << 17;
 
+double ProblemBuilder::getReady(ValueRange values) const {
+  double latest = 0;
+  for (Value value : values)
+    latest = std::max(latest, arrivals.lookup(value).first);
+  return latest;
+}
+
 ProblemBuilder::Maker ProblemBuilder::getMaker(ValueRange values) {
   SmallVector<Maker> found;
   for (Value value : values)
-    if (auto it = makers.find(value); it != makers.end())
-      found.push_back(it->second);
+    found.push_back(arrivals.lookup(value).second);
   return join(found);
 }
 
-void ProblemBuilder::setMaker(ValueRange values, Maker task) {
+void ProblemBuilder::set(ValueRange values, double when, Maker task) {
   for (Value value : values) {
-    if (task)
-      makers[value] = *task;
+    if (when > 0 || task)
+      arrivals[value] = {when, task};
     else
-      makers.erase(value);
+      arrivals.erase(value);
   }
 }
 
-void ProblemBuilder::passMakers(Operation *op, ValueRange results) {
+void ProblemBuilder::passTies(Operation *op, ValueRange results, double when) {
   ValueRange operands = op->getOperands();
   for (auto [operand, result] :
        llvm::zip(operands.take_back(results.size()), results))
-    setMaker(ValueRange(result), getMaker(ValueRange(operand)));
+    set(ValueRange(result), when, getMaker(ValueRange(operand)));
 }
 
 ProblemBuilder::Maker

@@ -16,8 +16,9 @@
 
 namespace zpp {
 
-/// Builds a problem from ops in program order. It knows for each value the task
-/// after which it is there; nullopt stands for the begin of the step.
+/// Builds a problem from ops in program order. It knows for each value when it
+/// is there on the timeline, and after which task of the problem; 0 and nullopt
+/// stand for the begin of the step.
 class ProblemBuilder {
 public:
   using Maker = std::optional<size_t>;
@@ -26,11 +27,17 @@ public:
   ProblemBuilder(ScheduleProblem &problem, std::vector<double> &begins)
       : problem(problem), begins(begins) {}
 
+  double getReady(mlir::ValueRange values) const;
   Maker getMaker(mlir::ValueRange values);
-  void setMaker(mlir::ValueRange values, Maker task);
-  /// Has the last results of `op`, which are values of its last operands, come
-  /// with these.
-  void passMakers(mlir::Operation *op, mlir::ValueRange results);
+  void set(mlir::ValueRange values, double when, Maker task);
+  /// Has `to` be there when `from` is.
+  void passOn(mlir::Value from, mlir::Value to) {
+    set(mlir::ValueRange(to), getReady(mlir::ValueRange(from)),
+        getMaker(mlir::ValueRange(from)));
+  }
+  /// Has the last results of `op`, which are values of its last operands, be
+  /// there at `when`, after the tasks of these.
+  void passTies(mlir::Operation *op, mlir::ValueRange results, double when);
 
   /// Adds a task that the timeline begins at `begin`.
   Maker addTask(const std::vector<size_t> &resources, double begin, double usec,
@@ -44,7 +51,7 @@ public:
 private:
   ScheduleProblem &problem;
   std::vector<double> &begins;
-  llvm::DenseMap<mlir::Value, size_t> makers;
+  llvm::DenseMap<mlir::Value, std::pair<double, Maker>> arrivals;
 };
 
 } // namespace zpp

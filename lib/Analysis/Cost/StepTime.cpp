@@ -76,21 +76,7 @@ private:
     labels.try_emplace(site, std::move(label));
   }
 
-  double getReady(Value value) const { return ready.lookup(value); }
-  double getReady(ValueRange values) const {
-    double latest = 0;
-    for (Value value : values)
-      latest = std::max(latest, getReady(value));
-    return latest;
-  }
-  void setReady(ValueRange values, double when) {
-    for (Value value : values) {
-      if (when > 0)
-        ready[value] = when;
-      else
-        ready.erase(value);
-    }
-  }
+  double getReady(ValueRange values) const { return problem.getReady(values); }
 
   void runBlock(Block &block) {
     for (Operation &op : block)
@@ -113,11 +99,11 @@ private:
       Block &block = ManualView(op).getBody();
       for (auto [operand, argument] :
            llvm::zip(op->getOperands(), block.getArguments()))
-        passOn(operand, argument);
+        problem.passOn(operand, argument);
       runBlock(block);
       for (auto [result, yielded] :
            llvm::zip(op->getResults(), block.back().getOperands()))
-        passOn(yielded, result);
+        problem.passOn(yielded, result);
       return;
     }
     // The longest branch counts.
@@ -135,23 +121,14 @@ private:
     return {end, problem.addTask(used, end - usec, usec, after)};
   }
 
-  /// Has `to` be there when `from` is.
-  void passOn(Value from, Value to) {
-    setReady(ValueRange(to), getReady(from));
-    problem.setMaker(ValueRange(to), problem.getMaker(ValueRange(from)));
-  }
-
   void runCompute(Operation *op) {
     double when = getReady(op->getOperands());
-    if (isBarrier(op)) {
-      problem.passMakers(op, op->getResults());
-      return setReady(op->getResults(), when);
-    }
+    if (isBarrier(op))
+      return problem.passTies(op, op->getResults(), when);
     double usec = costs.getUsec(op);
-    if (usec == 0) {
-      problem.setMaker(op->getResults(), problem.getMaker(op->getOperands()));
-      return setReady(op->getResults(), when);
-    }
+    if (usec == 0)
+      return problem.set(op->getResults(), when,
+                         problem.getMaker(op->getOperands()));
     time.flops += costs.getFlops(op) * trips;
     if (when > 0 && isPending(op->getOperands()))
       lastUse = std::max(when, timeline.getFree(streams.compute));
@@ -163,10 +140,10 @@ private:
     // What needs nothing but the step's inputs can be there when it is needed.
     bool isEarly =
         when == 0 && !isProduct && (isFusible(op) || isa<func::CallOp>(op));
-    setReady(op->getResults(), isEarly ? 0 : end);
     if (isProduct)
       lastProduct = task;
-    problem.setMaker(op->getResults(), isEarly ? std::nullopt : task);
+    problem.set(op->getResults(), isEarly ? 0 : end,
+                isEarly ? std::nullopt : task);
   }
 
   /// True if one of `values` was gathered and is taken up for the first time.
@@ -189,8 +166,7 @@ private:
     timeline.wait(streams.compute, getReady(op->getOperands()));
     auto [end, task] = place({streams.compute}, 0, most, "compute",
                              problem.getMaker(op->getOperands()));
-    setReady(op->getResults(), end);
-    problem.setMaker(op->getResults(), task);
+    problem.set(op->getResults(), end, task);
   }
 
   void runLoop(Operation *op) {
@@ -204,7 +180,7 @@ private:
       unknownLoops.insert(op);
     for (auto [operand, argument] :
          llvm::zip(op->getOperands(), body.getArguments()))
-      passOn(operand, argument);
+      problem.passOn(operand, argument);
     // Operations are counted where they are seen first.
     int64_t outer = std::exchange(trips, 0);
     bool isFirst = true;
@@ -214,18 +190,17 @@ private:
       runBlock(body);
       SmallVector<std::pair<double, Maker>> next;
       for (Value value : body.back().getOperands())
-        next.emplace_back(getReady(value), problem.getMaker(ValueRange(value)));
-      for (auto [argument, yielded] : llvm::zip(body.getArguments(), next)) {
-        setReady(ValueRange(argument), yielded.first);
-        problem.setMaker(ValueRange(argument), yielded.second);
-      }
+        next.emplace_back(getReady(ValueRange(value)),
+                          problem.getMaker(ValueRange(value)));
+      for (auto [argument, yielded] : llvm::zip(body.getArguments(), next))
+        problem.set(ValueRange(argument), yielded.first, yielded.second);
     });
     trips = outer;
     for (auto [result, argument] :
          llvm::zip(op->getResults(), body.getArguments())) {
-      passOn(argument, result);
-      if (double when = getReady(result); when > 0)
-        setReady(ValueRange(result), when + shift);
+      double when = getReady(ValueRange(argument));
+      problem.set(ValueRange(result), when > 0 ? when + shift : 0,
+                  problem.getMaker(ValueRange(argument)));
     }
   }
 
@@ -274,21 +249,20 @@ private:
       }
     }
     // Ties and the token pass through.
-    setReady(op->getResults(), timeline.getFree(streams.compute));
-    setReady(getOutputs(op), end);
-    problem.passMakers(op, op->getResults().drop_front(getOutputs(op).size()));
-    problem.setMaker(getOutputs(op),
-                     tasks.empty() ? after : problem.join(tasks));
+    problem.passTies(op, op->getResults().drop_front(getOutputs(op).size()),
+                     timeline.getFree(streams.compute));
+    problem.set(getOutputs(op), end,
+                tasks.empty() ? after : problem.join(tasks));
   }
 
   void runWait(Operation *op) {
     timeline.wait(streams.compute, getReady(op->getOperands()));
-    setReady(op->getResults(), timeline.getFree(streams.compute));
+    double when = timeline.getFree(streams.compute);
     ValueRange outputs = getOutputs(op);
     for (auto [started, output] : llvm::zip(getStarted(op), outputs))
-      problem.setMaker(ValueRange(output),
-                       problem.getMaker(ValueRange(started)));
-    problem.passMakers(op, op->getResults().drop_front(outputs.size()));
+      problem.set(ValueRange(output), when,
+                  problem.getMaker(ValueRange(started)));
+    problem.passTies(op, op->getResults().drop_front(outputs.size()), when);
   }
 
   //===--------------------------------------------------------------------===//
@@ -326,7 +300,8 @@ private:
     }
   }
 
-  /// Places a collective after the task `after`.
+  /// Places a collective after the task `after`. Returns when its results are
+  /// there.
   double placeCollective(const CollectiveView &view, double when, Maker after) {
     // XLA has one stream for all of its collectives (X12).
     when = std::max(when, communicationFree);
@@ -334,9 +309,8 @@ private:
     if (used.empty())
       used.push_back(streams.tiers.front());
     auto [end, task] = place(used, when, getUsec(view), labels[view.op], after);
-    problem.setMaker(view.op->getResults(), task);
-    communicationFree = end;
-    return communicationFree;
+    problem.set(view.op->getResults(), end, task);
+    return communicationFree = end;
   }
 
   /// Gathers between nodes that need nothing but the step's inputs.
@@ -350,7 +324,7 @@ private:
               static_cast<int64_t>(mesh.getAxes().size()))
         return;
       hops.insert(op);
-      setReady(op->getResults(), placeCollective(*view, 0, std::nullopt));
+      placeCollective(*view, 0, std::nullopt);
     });
     if (!hops.empty())
       timeline.wait(streams.compute, communicationFree);
@@ -360,23 +334,22 @@ private:
     std::optional<CollectiveView> view = reader.read(op);
     double when = getReady(op->getOperands());
     Maker after = problem.getMaker(op->getOperands());
-    if (!view) {
-      problem.setMaker(op->getResults(), after);
-      return setReady(op->getResults(), when);
-    }
+    if (!view)
+      return problem.set(op->getResults(), when, after);
     bool isGather = view->kind == CollectiveKind::AllGather;
     if (view->kind == CollectiveKind::AllToAll && op->hasAttr(kOriginAttr)) {
       // XLA starts it where it stands and needs it at once.
       when = std::max(when, timeline.getFree(streams.compute));
       timeline.wait(streams.compute, placeCollective(*view, when, after));
-      return setReady(op->getResults(), timeline.getFree(streams.compute));
+      return problem.set(op->getResults(), timeline.getFree(streams.compute),
+                         problem.getMaker(op->getResults()));
     }
     if (isGather) {
       when = std::max(when, lastUse);
       for (Value result : op->getResults())
         pending.insert(result);
     }
-    setReady(op->getResults(), placeCollective(*view, when, after));
+    placeCollective(*view, when, after);
   }
 
   ModuleOp module;
@@ -394,8 +367,6 @@ private:
   llvm::DenseMap<Operation *, std::string> labels;
   /// Collectives and starts that gather weights for the forward pass.
   llvm::DenseSet<Operation *> forwardWeights;
-  /// When values are there; all others are when the step begins.
-  llvm::DenseMap<Value, double> ready;
   /// Gathered by XLA and not used yet; when the last of them was.
   llvm::DenseSet<Value> pending;
   double lastUse = 0, communicationFree = 0;
