@@ -83,34 +83,27 @@ def WriteLoopsPass : Zpp_ModulePass<"zero-write-loops"> {
     iteration as in a loop: activations that enter the loop pass through an
     `optimization_barrier`, so that a backward pass still computes them again
     where it was written so, and so do the number of each iteration and the stacks
-    of weights, as early as these are there: a gather may start in front of the
-    loop. Gradients are stored in their stacks after all iterations. Where a loop
-    around this one adds up such stacks, of which each layer is written once, each
-    layer is added to that of the sum instead, and there is no other stack. Where
-    each iteration reads its layer of a stack and writes it again, as with
-    differences, it reads it in front of the write of the iteration before. A
+    of weights, early: a gather may start in front of the loop. Gradients are
+    stored in their stacks after all iterations, or, where a loop around this one
+    adds them up, in the sum at once. Layers that are read and written again, as
+    with differences, are read in front of the write of the iteration before. A
     stack that is joined from layers or begins as zeros, and is only read and
     written layer by layer, is replaced by its layers.
 
     In a loop that is `ahead`, two kinds of collectives have too little compute in
-    their own iteration to hide under. Both move to another iteration:
+    their own iteration to hide under:
 
-    - Weights that are needed before the first heavy op are gathered one
-      iteration ahead: those of the first iteration before the loop, and in each
-      iteration those of the next one, which the loop carries. Their operands
-      must be slices of values that the loop carries unchanged, chosen by its
-      counter. The gather of the last iteration is not used.
-    - Gradients whose scatters the compute after them does not hide are
-      scattered one iteration later: those that would not end with the iteration
-      if the links took as long for all of its gradients as it computes. The loop
-      carries them, each iteration scatters those of the one before, and those of
-      the last iteration are scattered after the loop. The loop must do nothing
-      with the result except store it in a slice of a stack or add it to a sum,
-      and must have at least two iterations. The first iteration scatters zeros:
-      they are stored where the true result replaces them later, or are added to
-      the sum.
-    - All that follows from a scatter moves with it, further scatters too.
-      Scatters that follow from each other share the compute of the iteration.
+    - Weights that are needed before the first heavy op are gathered before the
+      loop for the first iteration, and in each iteration for the next one. Their
+      operands must be slices of values that the loop carries unchanged, chosen by
+      its counter. The gather of the last iteration is not used.
+    - Gradients whose scatters would not end with the iteration, if the links took
+      as long for all of its gradients as it computes, are scattered in the next
+      one, and those of the last iteration after the loop. The loop must do
+      nothing with the result except store it in a slice of a stack or add it to a
+      sum, and must have at least two iterations. The first one scatters zeros,
+      which are stored where the true result replaces them later, or added to the
+      sum. What follows from a scatter moves with it.
 
     Remarks say what moves, and why the rest does not.
 
