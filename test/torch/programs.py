@@ -266,6 +266,8 @@ class Program:
 def choose(seed: int) -> Program:
     draw = random.Random(seed)
     words = {word for word, chance in WORDS.items() if draw.random() < chance}
+    if random.Random(f"{seed} raises").random() < 0.15:
+        words.add("raises")
     rows = draw.choice((None, None, None, HYBRID, ACROSS, REPLICATED))
     blocks = tuple(draw.choices(BLOCKS, k=draw.randint(1, 4)))
     micro_batches = draw.choice((1, 1, 2, 3))
@@ -393,6 +395,8 @@ def train(program: Program, options: dict[str, Any] | None) -> dict[str, Any]:
             if "unshards" in words:
                 model.blocks[-1].unshard() if isinstance(
                     model.blocks[-1], FSDPModule) else model.unshard()
+            if "raises" in words and number == 0:
+                fail_in_forward(model, program)
             loss = loss_of(model, program, step * 10 + number) / count
             if loss.requires_grad:
                 loss.backward(retain_graph="two-backwards" in words)
@@ -445,6 +449,16 @@ def save_and_load(model: nn.Module, options: dict[str, Any] | None) -> None:
     model.load_state_dict(state)
     if held is not None:
         zpp.torch.load_state_dict(model, held)
+
+
+def fail_in_forward(model: Model, program: Program) -> None:
+    """A forward pass that ends with an exception of the last block."""
+    hook = model.blocks[-1].register_forward_pre_hook(lambda *_: 1 / 0)
+    with contextlib.suppress(ZeroDivisionError):
+        loss_of(model, program, 97)
+    hook.remove()
+    for module in sharded(model):
+        module.reshard()
 
 
 @torch.no_grad()
