@@ -21,14 +21,13 @@ from zpp.deepspeed._parameters import Group, Parameter
 from zpp.torch import _agreement, _mesh, _metrics, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
-from zpp.torch._bucket import tool_versions
 from zpp.torch._communication import Communication
 from zpp.torch._compress import check_group, is_measured, make_ready, report_of
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, block_of, make_plan
-from zpp.torch._runtime import library_version
+from zpp.torch._runtime import versions
 from zpp.torch._shared import Steps, reason_of
 
 #: The parameters that a thread gathers, and those whose gradients it reduces.
@@ -152,8 +151,7 @@ class _Compression:
         # Otherwise the ranks that go on would wait for the others.
         self._agree([dist.group.WORLD], {
             "options": repr(settings.options), "guard": repr(settings.guard),
-            **tool_versions(), "runtime library": library_version(),
-            "PyTorch": torch.__version__, "DeepSpeed": deepspeed.__version__})
+            "DeepSpeed": deepspeed.__version__, **versions()})
         self._options = self._complete(settings.options)
         self._mesh: Any = self._options.mesh
         self._guard = settings.guard

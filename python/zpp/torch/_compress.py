@@ -20,13 +20,13 @@ from zpp._warn import warn
 from zpp.torch import _agreement, _fsdp, _mesh, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
-from zpp.torch._bucket import sends_differences, tool_versions
+from zpp.torch._bucket import sends_differences
 from zpp.torch._communication import Communication
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, make_all
-from zpp.torch._runtime import library_version, use_groups
+from zpp.torch._runtime import use_groups, versions
 from zpp.torch._shared import Steps
 
 
@@ -128,8 +128,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
-        "steps_done": steps_done, "guard": repr(guarded), **tool_versions(),
-        "runtime library": library_version(), "PyTorch": torch.__version__,
+        "steps_done": steps_done, "guard": repr(guarded), **versions(),
         "slices of modules": [[each.name, each.facts()]
                               for each in communications]})
     if not is_off:

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from zpp._library import RankDesc, WorldDesc, call, find_library
 from zpp._measures import OnMeasure, collect
 from zpp.torch import _groups, _pytorch
-from zpp.torch._bucket import Compiled
+from zpp.torch._bucket import Compiled, tool_versions
 from zpp.torch._mesh import describe, find_parts, hosts_of
 
 _SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
@@ -367,11 +367,13 @@ def _library() -> ctypes.CDLL:
 
 
 @functools.cache
-def library_version() -> str:
-    """A digest of the runtime library, which it loads."""
+def versions() -> dict[str, str]:
+    """Returns what ranks must agree on of all that compiles and runs: digests of the
+    tools and of the runtime library, which it loads, and PyTorch's version."""
     _library()
-    return hashlib.sha256(
-        pathlib.Path(find_library("zpp_rt")).read_bytes()).hexdigest()[:16]
+    library = pathlib.Path(find_library("zpp_rt")).read_bytes()
+    return {**tool_versions(), "PyTorch": torch.__version__,
+            "runtime library": hashlib.sha256(library).hexdigest()[:16]}
 
 
 @functools.cache
