@@ -28,26 +28,6 @@ using namespace zpp::zero;
 static constexpr int64_t kBuffersOfIteration = 4;
 static constexpr int64_t kLeastInIteration = 256 << 10;
 
-namespace {
-/// The code that runs after a block.
-enum class Follows {
-  /// Ops that are written after it, or nothing.
-  Other,
-  /// The next layer of a loop that becomes layers.
-  NextLayer,
-  /// The next iteration of a loop.
-  NextIteration,
-};
-} // namespace
-
-static Follows getFollows(Block &block) {
-  WhileView loop = WhileView::get(block.getParentOp());
-  if (!loop)
-    return Follows::Other;
-  return LoopPlan::get(loop).block > 0 ? Follows::NextLayer
-                                       : Follows::NextIteration;
-}
-
 /// True if `part` takes less time on the links of `machine` than it takes to
 /// start.
 static bool isSmall(const TravelPart &part, const Machine &machine) {
@@ -176,13 +156,13 @@ static bool areSmall(ArrayRef<TravelChain> chains) {
 /// no more than the compute between them, and by no more than the links need
 /// for those that are sent before or after their time.
 static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
-                   Follows follows, const Gaps &gaps) {
+                   const LoopPlan &loop, const Gaps &gaps) {
   const TravelChain &last = first.back();
   if (areSmall(last.isGather() ? second : first))
     return true;
   // What an iteration needs first has nothing to hide under, or is gathered
   // with the iteration before: for all but the last one, so once in vain.
-  if (follows == Follows::NextIteration && last.isGather() && last.gap == 0)
+  if (loop.block == 0 && last.isGather() && last.gap == 0)
     return false;
   return gaps.getUsecBetween(last.gap, second.front().gap) <
          last.getLatencyUsec();
@@ -191,18 +171,17 @@ static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
 /// Divides chains with the same key, by gap, into those that may travel
 /// together: those of a gap and, in a loop, of gaps that are near.
 static SmallVector<SmallVector<TravelChain>>
-getNear(std::map<int64_t, SmallVector<TravelChain>> chains, Follows follows,
-        const Gaps &gaps) {
+getNear(std::map<int64_t, SmallVector<TravelChain>> chains,
+        const std::optional<LoopPlan> &loop, const Gaps &gaps) {
   SmallVector<SmallVector<TravelChain>> result;
   for (auto &[gap, own] : chains) {
-    if (result.empty() || follows == Follows::Other ||
-        !isNear(result.back(), own, follows, gaps))
+    if (result.empty() || !loop || !isNear(result.back(), own, *loop, gaps))
       result.emplace_back();
     llvm::move(own, std::back_inserter(result.back()));
   }
   // No gradient of this layer is left that small ones could wait for. The links
   // are busy with those of the layer before.
-  if (follows == Follows::NextLayer && result.size() > 1 &&
+  if (loop && loop->block > 0 && result.size() > 1 &&
       !result.back().front().isGather() && areSmall(result.back())) {
     SmallVector<TravelChain> last = result.pop_back_val();
     llvm::move(last, std::back_inserter(result.back()));
@@ -211,9 +190,9 @@ getNear(std::map<int64_t, SmallVector<TravelChain>> chains, Follows follows,
 }
 
 /// The bytes with which a buffer for some of `chains` is full.
-static int64_t getFull(ArrayRef<TravelChain> chains, Follows follows,
-                       int64_t bytes) {
-  if (follows != Follows::NextIteration || chains.front().parts.size() < 2)
+static int64_t getFull(ArrayRef<TravelChain> chains,
+                       const std::optional<LoopPlan> &loop, int64_t bytes) {
+  if (!loop || loop->block > 0 || chains.front().parts.size() < 2)
     return bytes;
   int64_t all = 0;
   for (const TravelChain &chain : chains)
@@ -249,7 +228,10 @@ zpp::getTravelGroups(Block &block, HeavyOps &compute, const Machine &machine,
   if (chains.empty())
     return {};
   MLIRContext *context = block.getParentOp()->getContext();
-  Follows follows = getFollows(block);
+  // The plan if `block` is the body of a loop.
+  std::optional<LoopPlan> loop;
+  if (WhileView view = WhileView::get(block.getParentOp()))
+    loop = LoopPlan::get(view);
   Gaps gaps(block, compute, machine.getDevice());
   // By what has to be equal, and by gap.
   llvm::MapVector<Attribute, std::map<int64_t, SmallVector<TravelChain>>> byKey;
@@ -267,10 +249,9 @@ zpp::getTravelGroups(Block &block, HeavyOps &compute, const Machine &machine,
   }
   SmallVector<SmallVector<TravelChain>> result;
   for (auto &[key, own] : byKey)
-    for (SmallVector<TravelChain> &near :
-         getNear(std::move(own), follows, gaps))
+    for (SmallVector<TravelChain> &near : getNear(std::move(own), loop, gaps))
       for (SmallVector<TravelChain> &group :
-           divide(near, getFull(near, follows, bytes)))
+           divide(near, getFull(near, loop, bytes)))
         // At least one tensor must be quantized: joining collectives that are
         // left to XLA is not the task of this pass.
         if (llvm::any_of(group, [](const TravelChain &chain) {
