@@ -2,23 +2,6 @@
 
 // A plan that nothing could write is an error, at each loop.
 
-func.func @other(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<3> : tensor<i32>
-  // expected-error@below {{expected as zpp.loop a plan by which 'stablehlo.while' can be written, but got [1]}}
-  %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<2xf32>
-  attributes {zpp.loop = [1]}
-  cond {
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %n = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %n, %a : tensor<i32>, tensor<2xf32>
-  }
-  return %r#1 : tensor<2xf32>
-}
-
 func.func @word(%x: tensor<2xf32>) -> tensor<2xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>
@@ -36,23 +19,6 @@ func.func @word(%x: tensor<2xf32>) -> tensor<2xf32> {
   return %r#1 : tensor<2xf32>
 }
 
-func.func @negative(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<3> : tensor<i32>
-  // expected-error@below {{expected as zpp.loop a plan by which 'stablehlo.while' can be written, but got {first = -1 : i64}}}
-  %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<2xf32>
-  attributes {zpp.loop = {first = -1 : i64}}
-  cond {
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %n = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %n, %a : tensor<i32>, tensor<2xf32>
-  }
-  return %r#1 : tensor<2xf32>
-}
-
 func.func @two(%x: tensor<2xf32>) -> tensor<2xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>
@@ -60,23 +26,6 @@ func.func @two(%x: tensor<2xf32>) -> tensor<2xf32> {
   // expected-error@below {{expected as zpp.loop a plan by which 'stablehlo.while' can be written, but got {last = 2 : i64}}}
   %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<2xf32>
   attributes {zpp.loop = {last = 2 : i64}}
-  cond {
-    %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %c : tensor<i1>
-  } do {
-    %n = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %n, %a : tensor<i32>, tensor<2xf32>
-  }
-  return %r#1 : tensor<2xf32>
-}
-
-func.func @all(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<2> : tensor<i32>
-  // expected-error@below {{expected as zpp.loop a plan by which 'stablehlo.while' can be written, but got {first = 1 : i64, last = 1 : i64}}}
-  %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<2xf32>
-  attributes {zpp.loop = {first = 1 : i64, last = 1 : i64}}
   cond {
     %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
