@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.compiler, pytest.mark.filterwarnings("ignore")]
 WIDTH, ROWS = 32, 16
 WEIGHT, WHOLE = P(AXES), P()
 OPTIONS = {"mesh": NODES, "target": "portable", "compiler_options": FAST}
-ROUNDED = {"weights": "i8", "gradients": "none", "secondary": "none"}
+#: Weights in int8, whatever the user declares.
+ROUNDED = {"weights": "i8", "gradients": "none", "secondary": "none",
+           "weights_of": "all"}
 #: Options that may not change a step whose only weights are exact.
 WAYS = {"off": OFF, "weights": ROUNDED, "hpZ": ROUNDED | {"secondary": "gpu"},
         "differences": ROUNDED | {"weights": "i4:delta", "secondary": "gpu"},
@@ -95,6 +97,12 @@ def through_hops(base):
     return as_bytes(jax.lax.all_gather(inner, "node", axis=0, tiled=True))
 
 
+def through_a_sum(base):
+    """Chosen among two."""
+    both = jnp.stack([gather(base), gather(base) + 1])
+    return as_bytes(jnp.sum(both * jnp.array([1, 0], base.dtype)[:, None, None], 0))
+
+
 FORMS = {
     "plain": lambda base: as_bytes(gather(base)),
     "in f32": lambda base: as_bytes(gather(base.astype(jnp.float32)).astype(
@@ -106,6 +114,10 @@ FORMS = {
     "chosen": lambda base: as_bytes(jnp.where(
         jnp.arange(WIDTH)[:, None] < 99, gather(base), 0)),
     "loop": through_a_loop, "owner": through_an_owner, "hops": through_hops,
+    "negated": lambda base: as_bytes(-gather(base)),
+    "clipped": lambda base: as_bytes(jnp.clip(gather(base), -1e30, 1e30)),
+    "sum": through_a_sum,
+    "product": lambda base: as_bytes(jnp.eye(WIDTH, dtype=base.dtype) @ gather(base)),
     "called": lambda base: jax.jit(as_bytes)(jax.jit(gather)(base)),
 }
 
@@ -131,7 +143,10 @@ def quantized_step(read, base_of=as_bits):
 @pytest.mark.parametrize("form", FORMS)
 def test_bits_are_not_rounded(form):
     ways = WAYS if form == "plain" else ("weights", "frozen")
-    assert_same(*quantized_step(FORMS[form]), ways=ways)
+    # Codes that are no NaNs as numbers, which arithmetic would spread.
+    base_of = as_bits if form not in ("sum", "product") else (
+        lambda codes: as_bits(codes & 63))
+    assert_same(*quantized_step(FORMS[form], base_of), ways=ways)
 
 
 def test_bits_of_the_step_are_not_rounded():
@@ -176,12 +191,20 @@ def nibbles(packed):
     return jnp.stack([packed & 15, packed >> 4], -1).reshape(WIDTH, WIDTH) - 8.0
 
 
+def normal_float(packed):
+    """As QLoRA has them: a table of sixteen numbers."""
+    table = np.linspace(-1, 1, 16, dtype=np.float32) ** 3 * 127
+    return jnp.asarray(table)[(nibbles(packed) + 8).astype(jnp.int32)]
+
+
 @pytest.mark.parametrize("base_of, read", [
     (lambda codes: codes, gather),
     (lambda codes: (codes[:, ::2] & 127).astype(np.uint8),
+     lambda base: normal_float(gather(base))),
+    (lambda codes: (codes[:, ::2] & 127).astype(np.uint8),
      lambda base: nibbles(gather(base))),
     (lambda codes: np.ascontiguousarray(codes).view(np.uint32),
-     lambda base: as_bytes(gather(base)))], ids=["i8", "u4", "u32"])
+     lambda base: as_bytes(gather(base)))], ids=["i8", "nf4", "u4", "u32"])
 def test_a_base_of_integers_is_kept(base_of, read):
     step, inputs = quantized_step(read, base_of)
     gathers = [each for each in collectives_of(step, inputs, frozen="keep")
@@ -242,6 +265,48 @@ def test_weights_of_two_tasks_are_rounded():
             if each["kind"] == "all_gather"} == {(True, "")}
 
 
+@pytest.mark.parametrize("reach", [1e-3, 0])
+def test_numbers_of_gradients_at_two_points(reach):
+    """The curvature along a gradient, by two products of gradients. At one point it is
+    the noise of two halves of a batch."""
+    def step(weight, curvature, x):
+        def slope(weight, x):
+            return jax.grad(lambda weight: jnp.mean(
+                (jnp.tanh(x @ gather(weight)) - jnp.sin(x)) ** 2))(weight) / 8
+
+        def product(a, b):
+            return jax.lax.psum(jnp.vdot(a, b), AXES)
+
+        here = slope(weight, x[::2])
+        there = slope(weight + reach * here, x[::2]) if reach else slope(weight, x[1::2])
+        change = (product(here, there) - product(here, here)) / (reach or 1)
+        return weight - 0.1 * here / (1 + jnp.abs(change)), 0 * curvature + change
+
+    inputs = (put(training.array((WIDTH, WIDTH))), put(jnp.zeros(4), WHOLE), rows())
+    sharded = shard(step, (WEIGHT, WHOLE, WEIGHT), (WEIGHT, WHOLE))
+    if reach:
+        assert_same(sharded, inputs, ways=("weights", "all"), calls=1)
+    found = [each for each in collectives_of(sharded, inputs, tuning={"block": 32})
+             if each["kind"] != "all_reduce"]
+    assert {each["floor"] == "none" or not each["rewritten"] for each in found} == {
+        bool(reach)}
+
+
+def test_an_average_of_negated_momenta_is_no_difference():
+    """As `optax.ema` behind `optax.sgd` has it."""
+    def step(weight, momentum, average, x):
+        slope = jax.grad(lambda weight: jnp.mean(
+            (jnp.tanh(x @ gather(weight)) - jnp.sin(x)) ** 2))(weight) / 8
+        momentum = 0.9 * momentum + slope
+        average = 0.9 * average - 0.01 * momentum
+        return weight + average, momentum, average
+
+    zeros = put(jnp.zeros((WIDTH, WIDTH)))
+    found = collectives_of(shard(step, (WEIGHT,) * 4, (WEIGHT,) * 3), (
+        put(training.array((WIDTH, WIDTH))), zeros, zeros, rows()))
+    assert {each["rewritten"] for each in found} == {True}
+
+
 # Weights that wait ------------------------------------------------------------------
 
 LAYERS = 4
@@ -296,6 +361,28 @@ def test_a_scan_may_prefetch_its_weights(form):
     loss = jax.jit(sharded, compiler_options=FAST)(*inputs)[1]
     fast = zpp.jit(sharded, **OPTIONS | training.ALL_ON)(*inputs)[1]
     assert np.isclose(loss, fast, rtol=0.02)
+
+
+# Stacks -----------------------------------------------------------------------------
+
+
+def test_a_gradient_has_the_blocks_of_its_weight():
+    """A stack of gains has the shape of a matrix."""
+    def step(gains, matrix, x):
+        def loss(gains, matrix):
+            hidden, _ = jax.lax.scan(lambda hidden, gain: (jnp.tanh(
+                hidden * gain), None), x, gather(gains))
+            return jnp.mean((hidden @ gather(matrix).T) ** 2)
+
+        slopes = jax.grad(loss, (0, 1))(gains, matrix)
+        return [w - 0.1 * s for w, s in zip((gains, matrix), slopes, strict=True)]
+
+    weight = put(training.array((WIDTH, 24)))
+    found = collectives_of(shard(step, (WEIGHT,) * 3, [WEIGHT] * 2), (
+        weight, weight, put(training.array((ROWS * 8, 24)))), tuning={"block": 32})
+    assert [(each["kind"], "R18" in each["reason"]) for each in found] == [
+        ("all_gather", True), ("all_gather", False), ("reduce_scatter", False),
+        ("reduce_scatter", True)]
 
 
 # Broadcasts -------------------------------------------------------------------------

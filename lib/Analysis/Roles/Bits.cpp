@@ -7,6 +7,7 @@
 
 #include "Bits.h"
 
+#include "GradientSearch.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -34,12 +35,28 @@ static bool readsIntegers(Operation *op) {
          getElementTypeOrSelf(op->getResult(0)).isInteger();
 }
 
+/// True for constants of zeros and ones.
+static bool isConstantMask(Operation *op) {
+  constexpr int64_t kMost = 1 << 16;
+  auto data = isNamed(op, guest::kConstant)
+                  ? op->getAttrOfType<DenseFPElementsAttr>("value")
+                  : DenseFPElementsAttr();
+  return data && (data.isSplat() || data.getNumElements() <= kMost) &&
+         llvm::all_of(data.getValues<APFloat>(), [](const APFloat &number) {
+           return number.isZero() || number.isExactlyValue(1);
+         });
+}
+
 /// True for a mask of numbers, 1 where a condition holds.
 static bool isMask(const ValueGraph &graph, Node node) {
-  while (node >= 0 && graph.getOp(node)) {
+  while (node >= 0) {
+    node = graph.getPassed(node);
     Operation *op = graph.getOp(node);
-    if (isNamed(op, guest::kConvert) &&
-        getElementTypeOrSelf(op->getOperand(0)).isInteger(1))
+    if (!op)
+      return false;
+    if (isConstantMask(op) ||
+        (isNamed(op, guest::kConvert) &&
+         getElementTypeOrSelf(op->getOperand(0)).isInteger(1)))
       return true;
     if (!isNamed(op, guest::kBroadcastInDim) && !movesData(op))
       return false;
@@ -48,12 +65,35 @@ static bool isMask(const ValueGraph &graph, Node node) {
   return false;
 }
 
-/// True for elementwise ops that change no element, but for what rounding and
-/// masks do to codes.
+/// True for values of which some are set to zero: what is added up then is what
+/// is left of them.
+static bool isMasked(const ValueGraph &graph, Node node) {
+  Operation *op = graph.getOp(node);
+  while (op && movesData(op) && graph.getOperand(node, 0) >= 0) {
+    node = graph.getOperand(node, 0);
+    op = graph.getOp(node);
+  }
+  return op && (isNamed(op, guest::kSelect) ||
+                (isNamed(op, guest::kMultiply) &&
+                 llvm::any_of(graph.getOperands(node), [&](Node operand) {
+                   return isMask(graph, operand);
+                 })));
+}
+
+/// True for elementwise ops that change no element of those that codes have, or
+/// their signs alone.
 static bool keepsElements(const ValueGraph &graph, Node target,
                           const Edge &edge) {
-  static const llvm::StringSet<> names = {
-      "ceil", "copy", "floor", "round_nearest_afz", "round_nearest_even"};
+  static const llvm::StringSet<> names = {"abs",
+                                          "ceil",
+                                          "clamp",
+                                          "copy",
+                                          "floor",
+                                          "maximum",
+                                          "minimum",
+                                          "negate",
+                                          "round_nearest_afz",
+                                          "round_nearest_even"};
   Operation *op = graph.getOp(target);
   if (isNamed(op, guest::kMultiply))
     return isMask(graph, graph.getOperand(target, 1 - edge.operand));
@@ -75,10 +115,12 @@ static bool movesBits(const ValueGraph &graph, Node target, const Edge &edge) {
   if (edge.isMoved || isNamed(op, guest::kBroadcastInDim) ||
       isNamed(op, guest::kSort))
     return true;
-  StringRef name = op->getName().stripDialect();
-  bool isLookup = name == "gather" || name == "dynamic_gather" ||
-                  name == "torch_index_select";
-  return (isLookup && edge.operand == 0) ||
+  if (isNamed(op, guest::kReduce))
+    return isMasked(graph, edge.node);
+  // A row of a mask that has one 1 chooses.
+  if (isProduct(op) && edge.operand < 2)
+    return isMask(graph, graph.getOperand(target, 1 - edge.operand));
+  return (isLookup(op) && edge.operand == 0) ||
          (isNamed(op, guest::kScatter) && edge.operand != 1);
 }
 

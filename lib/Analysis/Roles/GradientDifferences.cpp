@@ -78,8 +78,8 @@ public:
     for (Node node = 0; node < graph.size(); ++node)
       if (std::optional<GradientDifference> difference = getAt(node))
         found.push_back(std::move(*difference));
-      else if (areOfLoss(node))
-        found.push_back(getBetween(graph.getOperands(node)));
+      else if (auto ofNumbers = getOfNumbers(node))
+        found.push_back(std::move(*ofNumbers));
     for (Node operand : operands)
       findInOperand(operand, found);
     return found;
@@ -144,38 +144,32 @@ private:
     return points->getValues(gathers);
   }
 
-  /// The difference of what two values are computed from.
-  GradientDifference getBetween(ArrayRef<Node> terms) {
-    Set left = getGathers(terms[0]), right = getGathers(terms[1]);
+  /// The difference of `terms`, at points that these gathers tell.
+  GradientDifference getBetween(ArrayRef<Node> terms, Set left, Set right) {
     int64_t rows = getStackedRows(graph, terms[0], terms[1]);
     return {
         {}, false, {points->getValues(left), points->getValues(right)}, rows};
   }
 
-  /// True if `node` subtracts two numbers, as two losses are, that are taken at
-  /// two points of one weight.
-  bool areOfLoss(Node node) {
-    if (!is(node, guest::kSubtract) || graph.getCount(node) != 1)
-      return false;
+  /// Returns the difference of `node` if it subtracts two numbers that are
+  /// taken at two points of one weight: losses, or what is made of gradients.
+  std::optional<GradientDifference> getOfNumbers(Node node) {
     SmallVector<Node> terms = graph.getOperands(node);
-    if (terms[0] < 0 || terms[1] < 0)
-      return false;
-    Set left = getGathers(terms[0]), right = getGathers(terms[1]);
-    return sets.haveCommon(getMovedInputs(sets.subtract(left, right)),
-                           getMovedInputs(sets.subtract(right, left))) ||
-           (left != NumberSets::kEmpty &&
-            getStackedRows(graph, terms[0], terms[1]) > 1);
-  }
-
-  /// The inputs of whose elements these gathers gather some.
-  Set getMovedInputs(Set gathers) {
-    Set moved = NumberSets::kEmpty;
-    sets.visit(gathers, [&](Node gather) {
-      for (const Edge &edge : graph.getSources(gather))
-        moved = sets.unite(moved, held[edge.node]);
-      return false;
-    });
-    return moved;
+    if (!is(node, guest::kSubtract) || graph.getCount(node) != 1 ||
+        terms[0] < 0 || terms[1] < 0)
+      return std::nullopt;
+    getGathers(node);
+    auto apart = points->findApart(terms[0], terms[1], held);
+    if (!apart)
+      return std::nullopt;
+    auto difference = getBetween(terms, apart->first, apart->second);
+    difference.isOfNumbers = true;
+    for (Node term : terms)
+      sets.visit(points->getSums(term), [&](Node sum) {
+        difference.sums.push_back(numbers.at(sum));
+        return false;
+      });
+    return difference;
   }
 
   /// Finds gradients that a device subtracts from each other before it sums
@@ -188,7 +182,8 @@ private:
       SmallVector<Node> terms = graph.getOperands(node);
       if (is(node, guest::kSubtract) &&
           llvm::all_of(terms, [&](Node term) { return onPath.contains(term); }))
-        found.push_back(getBetween(terms));
+        found.push_back(
+            getBetween(terms, getGathers(terms[0]), getGathers(terms[1])));
     }
   }
 
@@ -288,8 +283,13 @@ private:
       bool isOwn = own != update.ofInput.end();
       ArrayRef<Node> results(isOwn ? own->second : update.results);
       char sign = 0;
+      // A result that is made of another one has an input of its own.
       for (Node result : results)
-        sign |= signs[result];
+        if (!isOwn || llvm::none_of(results, [&](Node other) {
+              return held[other] != held[result] &&
+                     sets.isSubset(held[other], held[result]);
+            }))
+          sign |= signs[result];
       if (!sign)
         return false;
       memories = sets.unite(memories, sets.getSingle(leaf));

@@ -16,18 +16,63 @@ using namespace zpp;
 
 GradientPoints::GradientPoints(const ValueGraph &graph, NumberSets &sets,
                                llvm::function_ref<bool(ValueGraph::Node)> isSum)
-    : graph(graph), sets(sets), points(graph.size(), NumberSets::kEmpty) {
+    : graph(graph), sets(sets), points(graph.size(), NumberSets::kEmpty),
+      sums(graph.size(), NumberSets::kEmpty) {
   graph.settle([&](ValueGraph::Node node) {
-    if (isSum(node))
-      return false;
-    NumberSets::Set known = points[node];
+    std::pair known = {points[node], sums[node]};
     Operation *op = graph.getOp(node);
-    if (op && getGuestCollective(op) == CollectiveKind::AllGather)
+    bool isGather = op && getGuestCollective(op) == CollectiveKind::AllGather;
+    if (isSum(node))
+      sums[node] = sets.getSingle(node);
+    else if (isGather)
       points[node] = sets.unite(points[node], sets.getSingle(node));
-    for (const ValueGraph::Edge &edge : graph.getSources(node))
+    for (const ValueGraph::Edge &edge : graph.getSources(node)) {
+      if (isSum(node))
+        break;
       points[node] = sets.unite(points[node], points[edge.node]);
-    return points[node] != known;
+      if (!isGather)
+        sums[node] = sets.unite(sums[node], sums[edge.node]);
+    }
+    return std::pair(points[node], sums[node]) != known;
   });
+}
+
+NumberSets::Set GradientPoints::getAllGathers(ValueGraph::Node node) const {
+  NumberSets::Set gathers = points[node];
+  sets.visit(sums[node], [&](ValueGraph::Node sum) {
+    for (const ValueGraph::Edge &edge : graph.getSources(sum))
+      gathers = sets.unite(gathers, points[edge.node]);
+    return false;
+  });
+  return gathers;
+}
+
+std::optional<std::pair<NumberSets::Set, NumberSets::Set>>
+GradientPoints::findApart(ValueGraph::Node one, ValueGraph::Node other,
+                          ArrayRef<NumberSets::Set> inputs) const {
+  constexpr NumberSets::Set none = NumberSets::kEmpty;
+  NumberSets::Set left = getAllGathers(one), right = getAllGathers(other);
+  NumberSets::Set onlyLeft = sets.subtract(left, right);
+  NumberSets::Set onlyRight = sets.subtract(right, left);
+  bool areOfSums = sums[one] != none || sums[other] != none;
+  if (areOfSums && left != right) {
+    onlyLeft = onlyLeft == none ? left : onlyLeft;
+    onlyRight = onlyRight == none ? right : onlyRight;
+  }
+  auto getInputs = [&](NumberSets::Set gathers) {
+    NumberSets::Set found = none;
+    sets.visit(gathers, [&](ValueGraph::Node gather) {
+      for (const ValueGraph::Edge &edge : graph.getSources(gather))
+        found = sets.unite(found, inputs[edge.node]);
+      return false;
+    });
+    return found;
+  };
+  if (sets.haveCommon(getInputs(onlyLeft), getInputs(onlyRight)))
+    return std::pair(onlyLeft, onlyRight);
+  if (left != none && !areOfSums && getStackedRows(graph, one, other) > 1)
+    return std::pair(left, right);
+  return std::nullopt;
 }
 
 /// The static slices of which `node` holds elements, by what they are of.

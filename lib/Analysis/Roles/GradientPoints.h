@@ -23,13 +23,25 @@ public:
   NumberSets::Set getGathers(ValueGraph::Node node) const {
     return points[node];
   }
+  /// Returns the sums of gradients that `node` depends on, other than by way
+  /// of gathers.
+  NumberSets::Set getSums(ValueGraph::Node node) const { return sums[node]; }
+  /// Returns the gathers of either of two numbers if they are taken at two
+  /// points of one weight. One that is made of gradients may follow from both
+  /// points. `inputs` has the inputs of whose elements each node holds some.
+  std::optional<std::pair<NumberSets::Set, NumberSets::Set>>
+  findApart(ValueGraph::Node one, ValueGraph::Node other,
+            llvm::ArrayRef<NumberSets::Set> inputs) const;
   /// The results of these gathers.
   llvm::SmallVector<mlir::Value> getValues(NumberSets::Set gathers) const;
 
 private:
+  /// The gathers that `node` depends on, also by way of sums.
+  NumberSets::Set getAllGathers(ValueGraph::Node node) const;
+
   const ValueGraph &graph;
-  const NumberSets &sets;
-  std::vector<NumberSets::Set> points;
+  NumberSets &sets;
+  std::vector<NumberSets::Set> points, sums;
 };
 
 /// The rows of a tensor of which `left` and `right` have different ones, as

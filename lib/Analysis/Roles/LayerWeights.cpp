@@ -61,6 +61,15 @@ static Dims reshapeDims(ArrayRef<int64_t> from, ArrayRef<int64_t> to,
   return result;
 }
 
+/// True for lookups of single numbers, as a table of sixteen makes of codes in
+/// 4 bits.
+static bool isNumberLookup(Operation *op) {
+  auto sizes = op->getAttrOfType<DenseI64ArrayAttr>("slice_sizes");
+  auto table = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  return isLookup(op) && sizes && sizes.asArrayRef() == ArrayRef<int64_t>(1) &&
+         table && table.getRank() == 1;
+}
+
 /// The dims of the result of `op` that come from `dims` of its operand.
 static Dims moveDims(Operation *op, unsigned operand, Dims dims) {
   auto from = dyn_cast<RankedTensorType>(op->getOperand(operand).getType());
@@ -86,8 +95,9 @@ static Dims moveDims(Operation *op, unsigned operand, Dims dims) {
     return place("broadcast_dimensions", /*isOfResult=*/false);
   if (isNamed(op, guest::kReshape))
     return reshapeDims(from.getShape(), to.getShape(), dims);
-  // A view as another type has or lacks the last dim.
-  if (op->getName().stripDialect() == "bitcast_convert")
+  // A view as another type has or lacks the last dim, and indices may have one
+  // more.
+  if (op->getName().stripDialect() == "bitcast_convert" || isNumberLookup(op))
     return to.getRank() < from.getRank() ? dims & ~(Dims(1) << to.getRank())
                                          : dims;
   return from.getRank() == to.getRank() ? dims : 0;
@@ -190,7 +200,8 @@ private:
         if (graph.isTransposed(target) || edge->isCarried)
           continue;
         bool isOfOp = op && edge->operand >= 0;
-        if (isOfOp && (isProduct(op) || isLookup(op)))
+        bool isCode = isOfOp && edge->operand == 1 && isNumberLookup(op);
+        if (isOfOp && (isProduct(op) || isLookup(op)) && !isCode)
           uses.push_back({target, static_cast<unsigned>(edge->operand), dims});
         else if (isOfWeights(node, target) && seen.insert(target).second)
           pending.push_back(

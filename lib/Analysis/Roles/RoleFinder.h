@@ -83,7 +83,8 @@ private:
   StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
                                      Sums sums);
   void keepDifferences(llvm::ArrayRef<StepCollective *> chosen);
-  void keepPoints(const GradientDifference &difference);
+  llvm::SmallVector<mlir::Operation *>
+  getPoints(const GradientDifference &difference);
   bool mirrorsWeight(const StepCollective &sum,
                      const llvm::DenseSet<int64_t> &gatherKeys);
   /// True if a weight must be updated with `sum`: what is known of it holds for

@@ -247,17 +247,31 @@ Objection RoleFinder::chooseBlock(StepCollective &collective) {
     stacks.emplace(getProver().getGraph());
   auto type = cast<RankedTensorType>(whole.getType());
   auto partType = cast<RankedTensorType>(part.getType());
-  int64_t size = stacks->getPartSize(whole, type, partType);
-  // A gradient has the shape of its weight.
+  int64_t own = stacks->getPartSize(whole, type, partType);
+  int64_t ofShape = 0;
+  // A gradient has the shape of its weight, which is not always known.
+  auto isOfAnother = [&](Value weight) {
+    Operation *op = weight.getDefiningOp();
+    bool isGathered = op && op->getNumOperands() == 1;
+    return collective.argument &&
+           provenances.get(isGathered ? op->getOperand(0) : weight).root !=
+               collective.argument;
+  };
   if (!isGather)
     for (Value weight : stacks->getValues())
       if (auto shape = cast<RankedTensorType>(weight.getType()).getShape();
-          shape == type.getShape() || shape == partType.getShape())
-        size = std::gcd(size, stacks->getPartSize(weight, type, partType));
+          (shape == type.getShape() || shape == partType.getShape()) &&
+          !isOfAnother(weight))
+        ofShape =
+            std::gcd(ofShape, stacks->getPartSize(weight, type, partType));
+  int64_t size = std::gcd(own, ofShape);
   if (size == 0)
     return {};
   std::string what = "a device has " + std::to_string(size) +
-                     " elements of each of its parameters, which are";
+                     " elements of each " +
+                     (own == size || collective.argument
+                          ? "of its parameters, which are"
+                          : "parameter of a stack of its shape, which are");
   if (collective.kind == CollectiveKind::AllReduce) {
     // Each device sums up a piece.
     int64_t devices = std::max<int64_t>(zpp::numDevices(collective.axes), 1);

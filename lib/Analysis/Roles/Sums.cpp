@@ -239,33 +239,43 @@ void RoleFinder::keepDifferences(ArrayRef<StepCollective *> chosen) {
       llvm::map_to_vector(all, [](StepCollective *sum) { return sum->op; });
   llvm::SmallDenseSet<StepCollective *> asked(chosen.begin(), chosen.end());
   for (const GradientDifference &difference : getProver().getDifferences(ops)) {
+    SmallVector<Operation *> points = getPoints(difference);
+    // Numbers that are taken at one point may be of several batches.
+    if (difference.isOfNumbers && points.empty())
+      continue;
     bool isKept = difference.sums.empty();
     for (size_t index : difference.sums) {
       StepCollective *sum = all[index];
       if (!asked.contains(sum) || sum->rule == Rule::Declared)
         continue;
       isKept = true;
+      std::string what =
+          difference.isToState
+              ? "it is subtracted from an earlier gradient or an "
+                "average of such, which the step holds, or that "
+                "from it"
+              : "it is subtracted from another sum, or that from "
+                "it";
+      if (difference.isOfNumbers)
+        what = "it is subtracted from another sum in numbers that are made of "
+               "both";
       if (sum->reason.empty())
-        object(
-            *sum,
-            {Rule::Difference,
-             (difference.isToState
-                  ? "it is subtracted from an earlier gradient or an average "
-                    "of such, which the step holds, or that from it"
-                  : "it is subtracted from another sum, or that from it") +
-                 std::string(": what is left has the errors of both; "
-                             "gradients-of names gradients")});
+        object(*sum, {Rule::Difference,
+                      what + ": what is left has the errors of both; "
+                             "gradients-of names gradients"});
     }
     if (isKept)
-      keepPoints(difference);
+      atPoints.insert_range(points);
   }
 }
 
 /// R14, too: gradients at two points that are close to each other differ by
 /// less than what rounding makes of either point. So what is gathered for one
 /// of the two alone stays exact, and its counterpart.
-void RoleFinder::keepPoints(const GradientDifference &difference) {
+SmallVector<Operation *>
+RoleFinder::getPoints(const GradientDifference &difference) {
   using Point = llvm::DenseMap<int64_t, SmallVector<Operation *>>;
+  SmallVector<Operation *> found;
   std::array<Point, 2> points;
   for (auto [point, gathers] : llvm::zip_equal(points, difference.points))
     for (Value gather : gathers) {
@@ -276,7 +286,7 @@ void RoleFinder::keepPoints(const GradientDifference &difference) {
   if (difference.rows > 1)
     for (Value gather : difference.points[0])
       if (cast<ShapedType>(gather.getType()).getDimSize(0) == difference.rows)
-        atPoints.insert(gather.getDefiningOp());
+        found.push_back(gather.getDefiningOp());
   for (int side : {0, 1}) {
     llvm::DenseSet<Type> counterparts;
     for (const auto &[slice, gathers] : points[1 - side])
@@ -285,8 +295,9 @@ void RoleFinder::keepPoints(const GradientDifference &difference) {
     for (const auto &[slice, gathers] : points[side])
       if (!points[1 - side].contains(slice) &&
           counterparts.contains(gathers.front()->getResult(0).getType()))
-        atPoints.insert_range(gathers);
+        llvm::append_range(found, gathers);
   }
+  return found;
 }
 
 /// The argument of the step of which `proof` has found a gradient; null if that

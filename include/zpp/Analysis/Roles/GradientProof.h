@@ -78,6 +78,8 @@ struct GradientDifference {
   /// If both are rows of one sum, which are computed from rows of weights that
   /// are gathered together: the number of rows. 0 otherwise.
   int64_t rows = 0;
+  /// True if both are single numbers, at different points or none.
+  bool isOfNumbers = false;
 };
 
 /// A gathered value, and the dim along which devices have parts of it.
