@@ -69,7 +69,7 @@ def zero1(weights, batch):
 @pytest.mark.compiler
 @pytest.mark.parametrize("step, spec, reason, advice, advised", [
     (forward, ROWS, "no gradient is computed from it", {"weights_of": (0, 1)}, None),
-    (zero1, WHOLE, "it gathers state", {"updated": "i8"}, "updated='i8'"),
+    (zero1, WHOLE, "it gathers state", {"updated": "i8"}, "updated=i8"),
 ], ids=["evaluation", "zero1"])
 def test_following_the_advice_helps(step, spec, reason, advice, advised, recwarn):
     exported = zpp.export(jax.jit(step, donate_argnums=() if step is forward else 0),

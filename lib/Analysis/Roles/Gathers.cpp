@@ -126,6 +126,20 @@ Objection RoleFinder::checkGather(StepCollective &gather,
   return checkState(gather, candidate.slice);
 }
 
+/// True if a result of the step is `value`, cast or rearranged.
+static bool isReturned(const ValueGraph &graph, Value value) {
+  return llvm::any_of(graph.getReturned(), [&](ValueGraph::Node node) {
+    while (node >= 0 && graph.getValue(node) != value) {
+      ValueGraph::Node source = graph.getPassed(node);
+      Operation *op = graph.getOp(node);
+      if (source == node)
+        source = op && movesData(op) ? graph.getOperand(node, 0) : -1;
+      node = source;
+    }
+    return node >= 0;
+  });
+}
+
 /// The same for a gather of floating-point inputs, or of what is made of
 /// weights; `slice` is filled in.
 Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
@@ -134,8 +148,9 @@ Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
       flow.getReachedResult(op->getResult(0));
   gather.isState = result.has_value();
   // What devices have updated in parts, as with ZeRO-1.
-  bool isUpdated = !provenances.get(op->getOperand(0)).isStepInput &&
-                   flow.holdsStepInput(op->getOperand(0));
+  bool isUpdated = result && !provenances.get(op->getOperand(0)).isStepInput &&
+                   flow.holdsStepInput(op->getOperand(0)) &&
+                   isReturned(getProver().getGraph(), op->getResult(0));
   if (result)
     return {
         Rule::State,

@@ -160,19 +160,16 @@ def _warn_of_others(step: Step, result: Rewritten, options: Options,
     warn(f"{others / left:.0%} of the bytes that are left over {tier} are of neither "
          f"weights nor gradients, most of them as those of the {kind} at "
          f"{largest['location']}: {largest['reason']}"
-         + _advice_for(rule, kind, options, is_partitioned and not any(
+         + _advice_for(rule, kind, is_partitioned and not any(
              entry["role"] == "weight" for entry in entries)))
 
 
-def _advice_for(rule: str, kind: str, options: Options, lacks_weights: bool) -> str:
+def _advice_for(rule: str, kind: str, lacks_weights: bool) -> str:
     """A sentence about what helps against what a rule (docs/rules.md) has stopped.
 
     Args:
       lacks_weights: whether XLA has made all collectives, and gathers no weight.
     """
-    if rule == "R3" and kind == "all_gather" and options.updated in (None, "none"):
-        return (". If devices update parts of replicated weights (ZeRO-1, ZeRO-2), "
-                "updated='i8' sends by how much they change")
     if rule == "R4" and kind == "all_gather":
         return (". If it is a weight, name it: weights_of takes numbers of leaves of the "
                 "arguments, or a function of their path")
