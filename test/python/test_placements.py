@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zpp
 from jax.experimental.compute_on import compute_on
+from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding, PartitionSpec
 from training import AXES, FUSED, MESH, NODES
 
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.compiler
 ROWS, WHOLE = PartitionSpec(AXES), PartitionSpec()
 DEVICE, HOST = (NamedSharding(MESH, ROWS, memory_kind=kind)
                 for kind in ("device", "pinned_host"))
-RESULTS = ([DEVICE] * 2, [HOST] * 2, NamedSharding(MESH, WHOLE))
+#: Shardings of the results; one weight is stored by columns.
+RESULTS = ([Format(Layout((1, 0)), DEVICE), DEVICE], [HOST] * 2,
+           NamedSharding(MESH, WHOLE))
 
 
 def update(weights, momenta, gradients):

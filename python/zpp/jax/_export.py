@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
+from jax.experimental.layout import Layout
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
@@ -64,6 +65,22 @@ class Step:
         """The index of the smallest flat result; None without results."""
         sizes = [math.prod(shape.shape) for shape in self.exported.out_avals]
         return sizes.index(min(sizes)) if sizes else None
+
+    @functools.cached_property
+    def layouts(self) -> dict[int, Layout]:
+        """The layouts of flat results for which the step names others than XLA's."""
+        with make_ir_context() as context:
+            attributes = _main_of(self._read(context)).attributes
+            if "res_attrs" not in attributes:
+                return {}
+            modes = [str(entries["mhlo.layout_mode"])
+                     if "mhlo.layout_mode" in entries else ""
+                     for entries in attributes["res_attrs"]]
+        # Dims are from the fastest to the slowest, and tokens stand before the results.
+        dims = {number - len(self.exported.ordered_effects): re.findall(
+            r"\d+", mode.partition(":")[0]) for number, mode in enumerate(modes)}
+        return {number: Layout(tuple(map(int, reversed(minor_to_major))))
+                for number, minor_to_major in dims.items() if minor_to_major}
 
     @functools.cached_property
     def calls(self) -> list[str]:

@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.experimental.layout import Format
 
 from zpp.jax import _runtime
 from zpp.jax._export import Step
@@ -22,7 +23,8 @@ class Program:
     """A step that can be called with flat arguments."""
 
     step: Step
-    function: jax.stages.Wrapped
+    #: The function for a mesh, on which its results have the layouts of the step.
+    function_on: Callable[[jax.sharding.Mesh | None], jax.stages.Wrapped]
     #: The function, compiled; None where the first call may do it.
     compiled: jax.stages.Compiled | None = None
     #: See `Step`.
@@ -32,7 +34,8 @@ class Program:
     @staticmethod
     def of(step: Step, compiler_options: dict | None) -> "Program":
         return Program(
-            step, load_flat(step, compiler_options),
+            step, functools.cache(functools.partial(
+                load_flat, step, compiler_options)),
             start=step.start and Program.of(step.start, compiler_options),
             resume=step.resume and Program.of(step.resume, compiler_options))
 
@@ -40,7 +43,7 @@ class Program:
         """The function for these arguments; those of the state are added."""
         taken = self.step.state.arguments if self.step.state else ()
         with _device_context(self.step, leaves):
-            return self.function.lower(*leaves, *taken)
+            return self._function(leaves).lower(*leaves, *taken)
 
     def compile_ahead(self, leaves: Sequence[Any]) -> "Program":
         return dataclasses.replace(
@@ -80,7 +83,11 @@ class Program:
 
     def _run(self, leaves: Sequence[Any], *arrays: jax.Array) -> Sequence[jax.Array]:
         with _device_context(self.step, leaves):
-            return (self.compiled or self.function)(*leaves, *arrays)
+            return (self.compiled or self._function(leaves))(*leaves, *arrays)
+
+    def _function(self, leaves: Sequence[Any]) -> jax.stages.Wrapped:
+        return self.function_on(
+            find_mesh(self.step, leaves) if self.step.layouts else None)
 
 
 class LoadedStep(StatefulStep):
@@ -123,9 +130,13 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
         step if isinstance(step, Step) else read(step), compiler_options))
 
 
-def load_flat(step: Step, compiler_options: dict | None = None
-              ) -> jax.stages.Wrapped:
-    """A jitted function from flat arguments to flat results."""
+def load_flat(step: Step, compiler_options: dict | None = None,
+              mesh: jax.sharding.Mesh | None = None) -> jax.stages.Wrapped:
+    """A jitted function from flat arguments to flat results.
+
+    Args:
+      mesh: the devices, if results have other layouts than XLA's.
+    """
     exported = extend(step.exported, step.state)
     first = len(step.exported.in_avals)
 
@@ -136,8 +147,16 @@ def load_flat(step: Step, compiler_options: dict | None = None
     options = compiler_options or {}
     if step.uses_runtime and "cuda" in exported.platforms and _can_say(_FUSES_SLICES):
         options = {_FUSES_SLICES: False, **options}
+    formats: list[Format | None] = [None] * len(exported.out_avals)
+    if mesh is not None and step.layouts:
+        shardings = exported.out_shardings_jax(mesh)
+        for number, layout in step.layouts.items():
+            formats[number] = Format(layout, shardings[number])
+    # JAX does not take what it does not use.
+    donated = set(step.donated) & set(exported.module_kept_var_idx)
     return jax.jit(call, donate_argnums=(
-        *step.donated, *range(first, len(exported.in_avals))),
+        *sorted(donated), *range(first, len(exported.in_avals))),
+                   out_shardings=formats if any(formats) else None,
                    compiler_options=options or None)
 
 
