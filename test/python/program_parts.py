@@ -74,6 +74,29 @@ def lines_of_weights() -> set[int]:
                               + len(inspect.getsourcelines(method)[0]))}
 
 
+class Partial(Manual):
+    """The same between nodes. Within a node, XLA partitions."""
+
+    def weight(self, shard):
+        return shard
+
+    gather = own_rows = sum = weight
+
+    def average(self, value):
+        return jax.lax.pmean(value, "node")
+
+    mean = scatter = average
+
+    def max(self, value):
+        return jax.lax.pmax(jax.lax.stop_gradient(value), "node")
+
+    def from_owner(self, owner, value):
+        return value
+
+    def of_loss(self, gradients):
+        return jax.lax.pmean(gradients, "node")
+
+
 class Partitioned:
     """None: what `jax.jit` runs is one program, which XLA partitions."""
 

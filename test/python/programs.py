@@ -75,9 +75,13 @@ WORDS = {"checkpoint": 0.4, "clip": 0.2, "clamp": 0.1, "scaled": 0.15,
 #: The same of words that came later, which others than one of ten may have: so seeds
 #: keep their programs.
 LATER_WORDS = {"packed": 0.3, "integers": 0.2, "ahead": 0.3, "owned": 0.25,
-               "sometimes": 0.3, "near": 0.2}
+               "sometimes": 0.3, "near": 0.2, "tells": 0.2, "hosted": 0.2,
+               "partial": 0.3}
 LATER_SEEDS = (1, 2, 9)
 
+
+#: Losses that programs have told Python.
+told: list[float] = []
 
 #: Layers and optimizers, with the shapes of their weights and of their state.
 LAYERS = parts.LAYERS | methods.LAYERS
@@ -114,6 +118,8 @@ def choose(seed: int) -> Choices:
     later = random.Random(f"later words of {seed}")
     words |= {word for word, chance in LATER_WORDS.items()
               if later.random() < chance}
+    # Rows that are replayed are those of a device.
+    words -= {"partial"} if "replays" in words else set()
     return dataclasses.replace(
         choices, words=frozenset(words),
         repeats=(3,) * len(layers) if "ahead" in words else choices.repeats,
@@ -251,6 +257,8 @@ def step_of(choices: Choices, world):
             def gather(weight):
                 return weight
         loss, (seen, output) = run(weights, batch, gather, given)
+        if "tells" in words:
+            jax.debug.callback(lambda loss: told.append(float(loss)), loss)
         if state["teacher"]:
             _, (_, target) = run(state["teacher"], batch, world.weight, given)
             loss += 0.1 * jnp.mean((output - jax.lax.stop_gradient(target)) ** 2)
@@ -403,38 +411,73 @@ class Program:
     """The step that `step_of` makes in each world, and its state."""
 
     def __init__(self, step_of: Callable, state, specs, is_jitted: bool = False,
-                 is_told_without_names: bool = True):
-        self.step_of, self.specs, self.is_jitted = step_of, specs, is_jitted
-        self.is_told_without_names = is_told_without_names
-        self.shardings = jax.tree.map(
-            lambda spec: NamedSharding(training.MESH, spec), specs)
+                 words: frozenset[str] = frozenset()):
+        self.step_of, self.specs, self.words = step_of, specs, words
+        self.is_partial = "partial" in words
+        #: Whether XLA partitions it, or a part of it.
+        self.is_jitted = is_jitted or self.is_partial
+        self.shardings = jax.tree.map(lambda spec: NamedSharding(
+            training.MESH, PartitionSpec(*(each and "gpu" for each in spec))
+            if self.is_partial else spec), specs)
         self.state = jax.device_put(state, self.shardings)
-        self.step = self.partitioned() if is_jitted else self.manual()
+        if "hosted" in words:
+            self.state["moments"] = jax.device_put(
+                self.state["moments"], jax.memory.Space.Host)
+        self.step = (self.partial() if self.is_partial
+                     else self.partitioned() if is_jitted else self.manual())
 
     @classmethod
     def of_seed(cls, seed: int):
         choices = choose(seed)
         state = init(choices, seed)
         return cls(functools.partial(step_of, choices), state,
-                   specs_of(choices, state), choices.is_jitted,
-                   not parts.MIXING & choices.words)
+                   specs_of(choices, state), choices.is_jitted, choices.words)
+
+    def from_host(self, step):
+        """The same, between whose calls moments may be on the host."""
+        if "hosted" not in self.words:
+            return step
+
+        def move(state, space):
+            return state | {"moments": jax.device_put(state["moments"], space)}
+
+        def moved(state, batch):
+            state, loss = step(move(state, jax.memory.Space.Device), batch)
+            return move(state, jax.memory.Space.Host), loss
+
+        return moved
 
     def manual(self):
-        return jax.shard_map(
+        return self.from_host(jax.shard_map(
             self.step_of(parts.Manual()), mesh=training.MESH,
             in_specs=(self.specs, SHARDED), out_specs=(self.specs, WHOLE),
-            check_vma=False)
+            check_vma=False))
+
+    def partial(self):
+        """Data parallelism by hand between nodes, what XLA does of FSDP within."""
+        step = self.step_of(parts.Partial())
+
+        def placed(state, batch):
+            return step(state, jax.lax.with_sharding_constraint(
+                batch, PartitionSpec("gpu")))
+
+        over_nodes = jax.shard_map(
+            placed, mesh=training.MESH, in_specs=(WHOLE, PartitionSpec("node")),
+            out_specs=(WHOLE, WHOLE), axis_names={"node"}, check_vma=False)
+        return self.from_host(lambda state, batch: self.constrained(
+            *over_nodes(state, batch)))
+
+    def constrained(self, state, loss):
+        return jax.lax.with_sharding_constraint(state, self.shardings), loss
 
     def partitioned(self):
         step = self.step_of(parts.Partitioned())
 
         def placed(state, batch):
-            batch = jax.lax.with_sharding_constraint(
-                batch, NamedSharding(training.MESH, SHARDED))
-            state, loss = step(state, batch)
-            return jax.lax.with_sharding_constraint(state, self.shardings), loss
+            return self.constrained(*step(state, jax.lax.with_sharding_constraint(
+                batch, NamedSharding(training.MESH, SHARDED))))
 
-        return placed
+        return self.from_host(placed)
 
     def rounded(self):
         """A step (state, batch, whether weights and gradients are rounded)."""
@@ -442,9 +485,11 @@ class Program:
             return self.step_of(parts.Rounded(of_weights, of_gradients))(
                 state, batch)
 
-        return jax.shard_map(
+        sharded = jax.shard_map(
             step, mesh=training.MESH, in_specs=(self.specs, SHARDED, WHOLE, WHOLE),
             out_specs=(self.specs, WHOLE), check_vma=False)
+        return lambda state, batch, *rounded: self.from_host(
+            lambda state, batch: sharded(state, batch, *rounded))(state, batch)
 
 
 def batch_of(seed: int, step: int):
@@ -482,15 +527,18 @@ def line_of(collective) -> int:
 
 
 def roles(program: Program, seed: int) -> Outcome:
-    """Compares roles alone, of the program in a shard_map: what is rounded has to
+    """Compares roles alone, of the program in a shard_map of all axes: what is rounded has to
     be at lines of weights and gradients, with the names that autodiff has left in
     the module and without."""
-    text = zpp.export(jax.jit(program.manual()), program.state,
-                      batch_of(seed, 0)).text()
+    if program.is_partial:
+        return Outcome([])
+    text = zpp.export(jax.jit(program.manual()), program.state, batch_of(seed, 0),
+                      disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(
+                          "ALL")]).text()
     lines = parts.lines_of_weights()
     outcome = Outcome([])
     forms = {"with": text}
-    if program.is_told_without_names:
+    if not parts.MIXING & program.words:
         forms["without"] = text.replace("jvp(", "(").replace("transpose(", "(")
     for form, module in forms.items():
         collectives = zpp.rewrite(module, mesh=training.NODES, target="portable",
