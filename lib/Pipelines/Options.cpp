@@ -75,6 +75,8 @@ llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
   if (StringRef(weights).contains(':') && !sendsDifferences(options))
     add("expected weights as none, i8, i4, i8:delta or i4:delta, but got '" +
         weights + "'");
+  if (options.moments != "none" && options.moments != "i8")
+    add("expected moments as none or i8, but got '" + options.moments + "'");
   StringRef leaveOut = "; write secondary=gpu, the name of a tier, or leave "
                        "secondary out";
   if (options.secondary == "none") {
@@ -130,7 +132,8 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
         " has no effect with gradients=none; write gradients=i8:i4, or leave "
         "tuning.rotate out");
   if (isWish(tuning.block) && options.weights == "none" &&
-      options.gradients == "none" && options.updated == "none")
+      options.gradients == "none" && options.updated == "none" &&
+      options.moments == "none")
     warnings.push_back("tuning.block=" + std::to_string(tuning.block) +
                        " has no effect, because nothing has a format; write "
                        "weights=i8 or gradients=i8:i4, or leave tuning.block "

@@ -90,6 +90,10 @@ static bool sendsUpdates(const ZeroPPOptions &options) {
   return options.updated != "none";
 }
 
+static bool roundsMoments(const ZeroPPOptions &options) {
+  return options.moments != "none";
+}
+
 static bool hasGradients(const ZeroPPOptions &options) {
   return options.gradients != "none";
 }
@@ -138,6 +142,7 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   import.weights =
       hasWeights(options) || hasSecondary(options) || options.regather;
   import.gradients = hasGradients(options);
+  import.moments = roundsMoments(options);
   import.updated = sendsUpdates(options);
   pm.addPass(createImportCollectivesPass(import));
 
@@ -217,6 +222,14 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     updates.format = options.updated;
     updates.block = settings.block;
     pm.addPass(createSendUpdatesPass(updates));
+  }
+  if (roundsMoments(options)) {
+    // What is kept of weights, and differences, are not for them.
+    QuantizeAllGatherPassOptions ofMoments;
+    ofMoments.format = options.moments;
+    ofMoments.block = settings.block;
+    ofMoments.moments = true;
+    pm.addPass(createQuantizeAllGatherPass(ofMoments));
   }
   verifyPhase(pm, PipelinePhase::Weights);
 }

@@ -46,6 +46,12 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
             f"updated={options.updated}: no update is sent; it is for steps in which "
             "each device updates a slice of replicated weights (ZeRO-1, ZeRO-2)",
             result, ("zero-send-updates",))
+    if options.moments not in (None, "none") and not any(
+            entry["role"] == "moment" for entry in entries):
+        _warn_with_reasons(
+            f"moments={options.moments}: no momentum is gathered of which it is known "
+            "that products contract it before it updates a weight; the report has the "
+            "reason for each gather", result, ())
     if options.frozen == "keep" and _FROZEN not in result.text:
         _warn_with_reasons(
             "frozen=keep: no weight is kept: the step changes all, or their group "
@@ -136,9 +142,11 @@ def _find_without_format(step: _Step) -> Iterator[str]:
                "gradients that travel in a format, and the step has none; leave "
                "tuning.rotate out")
     if (step.is_tuned("block")
-            and not all(map(step.is_none, ("weights", "gradients", "updated")))
+            and not all(map(step.is_none, ("weights", "gradients", "updated",
+                                            "moments")))
             and not (has_gradients or step.travels("weights", "weight")
-                     or step.travels("updated", "update"))):
+                     or step.travels("updated", "update")
+                     or step.travels("moments", "moment"))):
         yield (f"tuning.block={options.tuning.block} has no effect: it is for what "
                "travels in a format, and nothing of the step does; leave "
                "tuning.block out")

@@ -53,4 +53,5 @@ class Guard:
                          f"{given!r}")
 
     def bound(self, role: str) -> float:
-        return self.weights if role == "weight" else self.gradients
+        # The error of a momentum says nothing of that of its update.
+        return {"weight": self.weights, "moment": math.inf}.get(role, self.gradients)

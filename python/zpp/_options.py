@@ -226,6 +226,10 @@ class Options(SharedOptions):
         "Where each device updates a slice of replicated weights (ZeRO-1, "
         "ZeRO-2): the format in which it sends by how much they have changed.",
         more="using.md#updates-of-replicated-weights")
+    moments: str | None = option(
+        kinds.choice("none", "i8"), "none",
+        "Where an optimizer orthogonalizes momenta (Muon): the format in which they "
+        "are gathered.", more="using.md#momenta-of-muon")
     floors: str | Mapping[int, str] | None = option(
         kinds.FLOORS, None,
         "The narrowest formats of single collectives, by their numbers in reports, "

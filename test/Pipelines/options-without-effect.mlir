@@ -15,6 +15,10 @@
 // RUN: not %{run} GAMMA
 // GAMMA: error: expected weights as none, i8, i4, i8:delta or i4:delta, but got 'i8:gamma'
 
+// REDEFINE: %{options} = moments=i4
+// RUN: not %{run} MOMENTS
+// MOMENTS: error: expected moments as none or i8, but got 'i4'
+
 // REDEFINE: %{options} = start=all
 // RUN: %{run} START
 // START: warning: start=all has no effect, because the step keeps no state; write weights=i4:delta or frozen=keep, or leave start out

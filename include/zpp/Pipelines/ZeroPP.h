@@ -105,6 +105,11 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "(ZeRO-1, ZeRO-2): the format in which it sends by how "
                      "much they have changed: none, i8 or i4"),
       llvm::cl::init("none")};
+  Option<std::string> moments{
+      *this, "moments",
+      llvm::cl::desc("Where an optimizer orthogonalizes momenta (Muon): the "
+                     "format in which they are gathered: none or i8"),
+      llvm::cl::init("none")};
   Option<std::string> floors{
       *this, "floors",
       llvm::cl::desc("The narrowest formats of single collectives, by their "

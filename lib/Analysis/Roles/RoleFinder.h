@@ -29,7 +29,7 @@ struct Objection {
 };
 
 /// Finds the roles of the collectives of one module. Gathers.cpp decides what
-/// is a weight, Sums.cpp what is a gradient.
+/// is a weight, Sums.cpp what is a gradient, Moments.cpp what is a momentum.
 class RoleFinder {
 public:
   RoleFinder(mlir::ModuleOp module, const Mesh &mesh,
@@ -75,6 +75,9 @@ private:
                          const StepFlow::ValueSet &ancestors);
   void chooseWeights(llvm::ArrayRef<Candidate> gathers, Sums sums,
                      const StepFlow::ValueSet &ancestors);
+
+  /// R19: finds momenta that products contract before they update weights.
+  void chooseMoments(const StepFlow::ValueSet &ancestors);
 
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);

@@ -33,6 +33,8 @@ StringRef zpp::getRoleName(Role role) {
     return "weight";
   case Role::Gradient:
     return "gradient";
+  case Role::Moment:
+    return "moment";
   case Role::Update:
     return "update";
   case Role::Other:
@@ -96,6 +98,7 @@ void RoleFinder::run() {
   StepFlow::ValueSet ancestors = chooseGradients(gathers, sums);
   addUpdatedWeights(gathers, sums, ancestors);
   chooseWeights(gathers, sums, ancestors);
+  chooseMoments(ancestors);
   keepExact();
   numberWeights(ancestors);
   setPhases();
@@ -208,8 +211,9 @@ void RoleFinder::keepExact() {
     Value operand = collective.op->getNumOperands() == 1
                         ? collective.op->getOperand(0)
                         : Value();
-    if (!operand || (collective.role != Role::Weight &&
-                     collective.role != Role::Gradient && !collective.isState))
+    if (!operand ||
+        (collective.role != Role::Weight && collective.role != Role::Gradient &&
+         collective.role != Role::Moment && !collective.isState))
       continue;
     Objection why = chooseBlock(collective);
     bool isGather = collective.kind == CollectiveKind::AllGather;

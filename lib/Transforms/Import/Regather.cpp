@@ -43,7 +43,8 @@ public:
     getOperation().walk([&](Operation *op) {
       if (std::optional<Origin> origin = getOrigin(op))
         nextId = std::max(nextId, origin->id + 1);
-      if (auto gather = dyn_cast<AllGatherOp>(op)) {
+      if (auto gather = dyn_cast<AllGatherOp>(op);
+          gather && !hasRole(getOrigins(op), Role::Moment)) {
         gathers[op->getBlock()].push_back(gather);
         ++numGathersOf(gather, numGathers);
       }

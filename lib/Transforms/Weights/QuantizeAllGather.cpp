@@ -10,6 +10,7 @@
 #include "FormatOptions.h"
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Machine.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
@@ -39,7 +40,8 @@ public:
     SmallVector<AllGatherOp> gathers;
     ProvenanceAnalysis provenances;
     getOperation().walk([&](AllGatherOp gather) {
-      if (!singleOnly || !isOfSecondary(gather, provenances))
+      if (isOfMoment(gather) == moments &&
+          (!singleOnly || !isOfSecondary(gather, provenances)))
         gathers.push_back(gather);
     });
     FailureOr<Machine> machine = Machine::get(getOperation());
@@ -55,6 +57,10 @@ public:
       }
       Decision<Sizes> sizes = getSizes(
           gather, wide, machine->findLinks(gather.getMeshAttr().getMesh()));
+      if (moments && sizes && isWithinNode(gather) &&
+          !machine->findLinks(gather.getMeshAttr().getMesh()))
+        sizes = LeftAlone("its devices share a node, and nothing of it crosses "
+                          "slower links");
       if (sizes)
         quantize(gather, wide, *sizes);
       else
@@ -67,6 +73,22 @@ private:
   struct Sizes {
     int64_t plain, wire;
   };
+
+  static bool isOfMoment(AllGatherOp gather) {
+    return hasRole(getOrigins(gather), Role::Moment);
+  }
+
+  /// True if `gather` crosses the fastest tier of several, and no other.
+  static bool isWithinNode(AllGatherOp gather) {
+    ArrayRef<MeshAxis> axes = gather.getMeshAttr().getMesh().getAxes();
+    return llvm::count_if(
+               axes, [](const MeshAxis &axis) { return axis.size > 1; }) > 1 &&
+           llvm::all_of(
+               cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs(),
+               [&](const AxisRef &ref) {
+                 return ref.name == axes.back().name;
+               });
+  }
 
   /// True if `gather` makes a secondary partition, or reads one.
   static bool isOfSecondary(AllGatherOp gather,

@@ -6,6 +6,9 @@
 // RUN:   --split-input-file --remarks-filter=none | FileCheck %s --check-prefix=I4
 // RUN: zpp-opt %s --zero-quantize-all-gather=format=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefix=NONE --implicit-check-not=zero.encode
+// RUN: zpp-opt %s --zero-quantize-all-gather=moments=true --split-input-file \
+// RUN:   --remarks-filter=none | FileCheck %s --check-prefix=MOMENTS \
+// RUN:   --implicit-check-not=zero.encode
 // RUN: echo "module {}" | not zpp-opt --zero-quantize-all-gather=format=i2 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=FORMAT
 // RUN: echo "module {}" | not zpp-opt --zero-quantize-all-gather=block=100 2>&1 \
@@ -108,4 +111,29 @@ func.func @short_integers(%w: tensor<256xi16>) -> tensor<1024xi16> {
       : !zero.shard<1024xi16, dim 0 = ("gpu") on #mesh> to !zero.shard<1024xi16, dim 0 = (4) on #mesh>
   %2 = zero.to_local %1 : !zero.shard<1024xi16, dim 0 = (4) on #mesh> to tensor<1024xi16>
   return %2 : tensor<1024xi16>
+}
+
+// -----
+
+// Momenta have an option of their own, and stay exact within a node.
+
+#mesh = #zero.mesh<"node" = 2, "gpu" = 4>
+!primary = !zero.shard<32x64xf32, dim 0 = ("node", "gpu") on #mesh>
+!inner = !zero.shard<32x64xf32, dim 0 = ("gpu") on #mesh>
+!whole = !zero.shard<32x64xf32, dim 0 = (2, 4) on #mesh>
+!node = !zero.shard<32x64xf32, dim 0 = (4) on #mesh>
+
+// CHECK-LABEL: func @moments
+// MOMENTS-LABEL: func @moments
+func.func @moments(%m: !primary, %n: !inner, %w: !primary) -> (!whole, !node, !whole) {
+  // CHECK: zero.all_gather %arg0
+  // MOMENTS: zero.encode %arg0
+  %0 = zero.all_gather %m along ["node", "gpu"] {zpp.origin = {id = 0, role = "moment"}} : !primary to !whole
+  // CHECK: zero.all_gather %arg1
+  // MOMENTS: zero.all_gather %arg1 {{.*}}zpp.reason = "its devices share a node, and nothing of it crosses slower links"
+  %1 = zero.all_gather %n along ["gpu"] {zpp.origin = {id = 1, role = "moment"}} : !inner to !node
+  // CHECK: zero.encode %arg2
+  // MOMENTS: zero.all_gather %arg2
+  %2 = zero.all_gather %w along ["node", "gpu"] {zpp.origin = {id = 2, role = "weight"}} : !primary to !whole
+  return %0, %1, %2 : !whole, !node, !whole
 }

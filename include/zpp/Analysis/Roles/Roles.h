@@ -16,9 +16,10 @@
 
 namespace zpp {
 
+/// Moment is a momentum that products contract before it updates a weight.
 /// Update is what zero-send-updates makes of gathers of state: no collective of
 /// a step has this role before.
-enum class Role { Weight, Gradient, Update, Other };
+enum class Role { Weight, Gradient, Moment, Update, Other };
 enum class Phase { Forward, Backward };
 llvm::StringRef getRoleName(Role role);
 llvm::StringRef getPhaseName(Phase phase);
@@ -109,7 +110,7 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
-/// docs/rules.md has the rules, R1 to R18; `StepCollective::rule` names the one
+/// docs/rules.md has the rules, R1 to R19; `StepCollective::rule` names the one
 /// that decided. In short:
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point
@@ -125,6 +126,9 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 ///   other gradient is computed from it. What cannot be negative, and what only
 ///   divides updates, is a *statistic* instead: rounded to zero, it would make
 ///   an update infinite.
+/// - A gather of a gradient, or of state that is made of such, is a *moment* if
+///   products contract it with itself and all that follows is the update of its
+///   weight.
 ///
 /// The first gather of a weight is forward, later ones are backward.
 void findRoles(mlir::ModuleOp module, const Mesh &mesh,

@@ -33,14 +33,15 @@ enum class Rule {
   Declared,
   Layer,
   Bits,
-  Stack
+  Stack,
+  Moment
 };
 
-/// "R1" to "R18"; empty for None.
+/// "R1" to "R19"; empty for None.
 inline llvm::StringRef getRuleName(Rule rule) {
   constexpr llvm::StringLiteral names[] = {
-      "",    "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8", "R9",
-      "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18"};
+      "",    "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8",  "R9",
+      "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18", "R19"};
   return names[static_cast<unsigned>(rule)];
 }
 

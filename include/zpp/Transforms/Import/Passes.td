@@ -101,6 +101,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
       with a weight has contracted, with what follows from that product; or
       autodiff has given it its name. And a weight must be updated with it.
 
+    - A gather moves a *moment* if it is of a gradient, or of state that is made
+      of gradients, and if products contract it before it updates its weight.
+
     The documentation (rules.md) numbers these rules. The one that decided is in
     each remark and in the attribute `zpp.origin`.
 
@@ -123,6 +126,8 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     Option<"weights", "weights", "bool", "true", "Import weight gathers">,
     Option<"gradients", "gradients", "bool", "true",
            "Import gradient scatters and all-reduces">,
+    Option<"moments", "moments", "bool", "false",
+           "Import gathers of momenta that products contract">,
     Option<"updated", "updated", "bool", "false",
            "Leave the decision about gathers of state to zero-send-updates">,
   ];

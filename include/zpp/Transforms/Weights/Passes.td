@@ -20,12 +20,17 @@ def QuantizeAllGatherPass : Zpp_ModulePass<"zero-quantize-all-gather"> {
     ```
     %whole = all_gather %w            ->  %whole = decode(all_gather(encode %w))
     ```
+
+    With `moments`, it rewrites gathers of momenta, and not those of weights. A
+    gather within a node stays as it is where links are not known.
   }];
   let options = [
     FormatOption<"i8", "i8 or i4">,
     BlockOption,
     Option<"singleOnly", "single-only", "bool", "false",
            "Leave gathers to and from a secondary partition as they are">,
+    Option<"moments", "moments", "bool", "false",
+           "Quantize gathers of momenta, instead of those of weights">,
   ];
 }
 

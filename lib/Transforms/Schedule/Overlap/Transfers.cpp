@@ -46,9 +46,10 @@ BlockTransfers::BlockTransfers(Block &block, HeavyOps &compute, StringRef pass)
 
 void BlockTransfers::addTransfer(StartOp start) {
   bool isGather = hasRole(start, Role::Weight);
-  // An update is sent when it is there, and read at the end, as a gradient is.
+  // A momentum and an update are sent when they are there, and read at the end,
+  // as a gradient is.
   if (!isGather && !hasRole(start, Role::Gradient) &&
-      !hasRole(start, Role::Update)) {
+      !hasRole(start, Role::Moment) && !hasRole(start, Role::Update)) {
     remarkMissed(start, pass, "not-scheduled")
         << "stays where it is: it moves no weights and no gradients";
     return;

@@ -28,8 +28,9 @@ WeightGathers::WeightGathers(ModuleOp module) : context(module.getContext()) {
   // Gathers of the same values, which come from the same root through the same
   // casts.
   module.walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
-    // Skip both halves of a gather that is already split.
-    if (gather.getOperand().getDefiningOp<AllGatherOp>() ||
+    // Skip momenta, and both halves of a gather that is already split.
+    if (hasRole(getOrigins(gather), Role::Moment) ||
+        gather.getOperand().getDefiningOp<AllGatherOp>() ||
         gather->hasAttr(kKeepAttr) ||
         llvm::any_of(gather->getUsers(), llvm::IsaPred<AllGatherOp>))
       return;

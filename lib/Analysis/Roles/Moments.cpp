@@ -1,0 +1,348 @@
+//===- Moments.cpp - Momenta that are orthogonalized ----------------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Muon gathers a momentum, begins with the product of it and its transpose, and
+// goes on with products and sums of what this makes (Newton-Schulz). Optimizers
+// that multiply a momentum by something else, such as the roots of Shampoo and
+// the projections of Dion, or that keep anything of the result, need it as it
+// is.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Moments.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+
+using namespace mlir;
+using namespace zpp;
+
+static bool isSumOverDevices(Operation *op) {
+  std::optional<CollectiveKind> kind = getGuestCollective(op);
+  return kind == CollectiveKind::AllReduce ||
+         kind == CollectiveKind::ReduceScatter;
+}
+
+/// True if `op`, or null for what passes values on, is known to take elements
+/// along an edge that moves them.
+static bool isKnownMove(Operation *op, const ValueGraph::Edge &edge) {
+  return edge.isMoved &&
+         (edge.operand < 0 || isDataMovement(op) || isElementwise(op) ||
+          isNamed(op, guest::kSelect) || isNamed(op, guest::kClamp) ||
+          isNamed(op, guest::kDynamicUpdateSlice) ||
+          getGuestCollective(op) == CollectiveKind::AllGather);
+}
+
+static bool isProduct(Operation *op) {
+  return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
+}
+
+Moments::Moments(ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
+                 const StepFlow::ValueSet &ancestors,
+                 ArrayRef<StepCollective> collectives)
+    : graph(graph), flow(flow), ancestors(ancestors) {
+  for (const StepCollective &collective : collectives)
+    if (collective.role == Role::Gradient)
+      gradients[collective.op->getResult(0)] = &collective;
+
+  isOfWeight.resize(graph.size());
+  for (Node leaf : graph.getLeaves())
+    if (auto input = dyn_cast<BlockArgument>(graph.getValue(leaf)))
+      isOfWeight[leaf] = graph.getCount(leaf) != 1 && flow.isReturned(input) &&
+                         ancestors.contains(input);
+  graph.markForward(isOfWeight, [&](const Edge &edge, Node target) {
+    Operation *op = graph.getOp(target);
+    return edge.isMoved && !(op && isSumOverDevices(op));
+  });
+
+  SmallVector<Value> values;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (function.isExternal() || !function.isPublic() ||
+        !function.getBody().hasOneBlock() || function.getBody().front().empty())
+      continue;
+    for (auto [index, value] :
+         llvm::enumerate(function.getBody().front().back().getOperands()))
+      if (std::optional<Node> node = graph.find(value)) {
+        returned.push_back(
+            {{function, static_cast<unsigned>(index)}, *node, {}});
+        values.push_back(value);
+      }
+  }
+  for (auto [result, value, input] :
+       llvm::zip_equal(returned, values, flow.getHeldInputs(values, ancestors)))
+    if (input && flow.isReturned(input) && input.getType() == value.getType())
+      result.weight = input;
+}
+
+//===----------------------------------------------------------------------===//
+// The operand
+//===----------------------------------------------------------------------===//
+
+/// Reads what `operand` is made of, if that is state, gradients and single
+/// numbers alone, element by element.
+std::optional<Moments::Contents> Moments::readOperand(Node operand) const {
+  Contents contents;
+  NodeSet seen{operand};
+  SmallVector<Node> pending{operand};
+  while (!pending.empty()) {
+    Node node = pending.pop_back_val();
+    Value value = graph.getValue(node);
+    if (!isa<FloatType>(getElementTypeOrSelf(value)))
+      return std::nullopt;
+    if (const StepCollective *sum = gradients.lookup(value)) {
+      contents.gradients.push_back(sum);
+      continue;
+    }
+    Operation *op = graph.getOp(node);
+    ArrayRef<Edge> sources = graph.getSources(node);
+    if (sources.empty()) {
+      if (op && isKnownSource(op))
+        continue;
+      auto input = dyn_cast<BlockArgument>(value);
+      if (!input || !flow.isReturned(input))
+        return std::nullopt;
+      (ancestors.contains(input) ? contents.hasWeight : contents.hasState) =
+          true;
+      continue;
+    }
+    for (const Edge &edge : sources) {
+      // It scales all elements alike, or is the value of all.
+      if (graph.getCount(edge.node) == 1)
+        continue;
+      if (!isKnownMove(op, edge))
+        return std::nullopt;
+      if (seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+    }
+  }
+  return contents;
+}
+
+//===----------------------------------------------------------------------===//
+// Readers
+//===----------------------------------------------------------------------===//
+
+void Moments::forEachReader(
+    Node node, llvm::function_ref<void(const Edge &, Node)> visit) {
+  if (readers.empty()) {
+    readers.resize(graph.size());
+    for (Node target = 0; target < graph.size(); ++target)
+      for (const Edge &edge : graph.getSources(target))
+        if (SmallVector<Node, 2> &known = readers[edge.node];
+            known.empty() || known.back() != target)
+          known.push_back(target);
+  }
+  for (Node target : readers[node])
+    for (const Edge &edge : graph.getSources(target))
+      if (edge.node == node)
+        visit(edge, target);
+}
+
+Moments::NodeSet
+Moments::getReached(ArrayRef<Node> sources,
+                    llvm::function_ref<bool(const Edge &, Node)> follows) {
+  NodeSet found(llvm::from_range, sources);
+  SmallVector<Node> pending(sources);
+  while (!pending.empty())
+    forEachReader(pending.pop_back_val(), [&](const Edge &edge, Node target) {
+      if (follows(edge, target) && found.insert(target).second)
+        pending.push_back(target);
+    });
+  return found;
+}
+
+/// True if `target` has the elements of the source of `edge`, and nothing of a
+/// weight, as what a momentum is scaled to before it is orthogonalized.
+bool Moments::isScaled(const Edge &edge, Node target) const {
+  return isKnownMove(graph.getOp(target), edge) && !isOfWeight[target];
+}
+
+bool Moments::findProducts(const NodeSet &held, SmallVectorImpl<Node> &grams) {
+  // Products with a vector, or of vectors, are norms.
+  auto isMatrix = [](Operation *op, unsigned operand) {
+    auto type = dyn_cast<RankedTensorType>(op->getOperand(operand).getType());
+    std::optional<ProductDims> dims = getProductDims(op, operand);
+    if (!type || !type.hasStaticShape() || !dims)
+      return false;
+    for (int64_t dim = 0; dim < type.getRank(); ++dim)
+      if (type.getDimSize(dim) > 1 && !llvm::is_contained(dims->summed, dim) &&
+          !llvm::is_contained(dims->batching, dim))
+        return true;
+    return false;
+  };
+  bool isContracted = false;
+  NodeSet asked;
+  for (Node node : held)
+    forEachReader(node, [&](const Edge &edge, Node target) {
+      Operation *op = graph.getOp(target);
+      if (!op || edge.operand < 0 || !isProduct(op) ||
+          !asked.insert(target).second)
+        return;
+      isContracted = true;
+      if (llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
+                       [&](unsigned operand) {
+                         return held.contains(
+                                    graph.getOperand(target, operand)) &&
+                                isMatrix(op, operand);
+                       }))
+        grams.push_back(target);
+    });
+  llvm::sort(grams);
+  return isContracted;
+}
+
+/// Why a reader among `all`, the values that follow from a momentum, needs it
+/// as it is; empty if none does.
+std::string Moments::findOtherReader(const NodeSet &all) const {
+  // The first one in the order of the program.
+  SmallVector<Node> ordered(all.begin(), all.end());
+  llvm::sort(ordered);
+  for (Node node : ordered) {
+    if (!isa<FloatType>(getElementTypeOrSelf(graph.getValue(node))))
+      return "the step chooses by it, as it compares it or makes whole numbers "
+             "of it";
+    Operation *op = graph.getOp(node);
+    for (const Edge &edge : graph.getSources(node)) {
+      if (!all.contains(edge.node) || !op || edge.operand < 0)
+        continue;
+      if (isProduct(op)) {
+        if (llvm::any_of(graph.getOperands(node),
+                         [&](Node operand) { return !all.contains(operand); }))
+          return "a product contracts it with something else: a root, a "
+                 "projection, or a device's part, where XLA splits products of "
+                 "what is not constrained to be replicated";
+      } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
+                 !isElementwise(op) && !isNamed(op, guest::kReduce) &&
+                 !isNamed(op, guest::kBroadcastInDim)) {
+        return op->getName().getStringRef().str() +
+               " reads what follows from it, and only products, reductions and "
+               "elementwise ops are known to bear it";
+      }
+    }
+  }
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// Results
+//===----------------------------------------------------------------------===//
+
+/// Why what follows from `whole` is not the update of the weights whose
+/// gradients it is made of alone; empty if it is.
+std::string Moments::checkResults(const Contents &contents, Node whole,
+                                  const NodeSet &all, ArrayRef<Node> grams) {
+  llvm::DenseSet<Value> weights;
+  for (const StepCollective *sum : contents.gradients)
+    weights.insert(sum->argument);
+  // Norms of updates scale those of all weights.
+  NodeSet beside = getReached(whole, [&](const Edge &edge, Node target) {
+    return graph.getCount(target) != 1;
+  });
+  NodeSet undivided = getReached(grams, [&](const Edge &edge, Node target) {
+    Operation *op = graph.getOp(target);
+    return !op || edge.operand < 0 || !ElementFlow(op).isDivisor(edge.operand);
+  });
+  bool isUpdate = false;
+  for (const Returned &result : returned) {
+    if (!all.contains(result.node))
+      continue;
+    // An average of weights, and a square of a change, hold that weight, too.
+    bool isOne = llvm::count_if(returned, [&](const Returned &other) {
+                   return other.weight == result.weight;
+                 }) == 1;
+    if (!result.weight || !isOne)
+      return "result " + result.result.describe() +
+             " of the step is made of it, and is not known to be the one "
+             "updated weight of a gradient";
+    if (!beside.contains(result.node))
+      continue;
+    if (!weights.contains(result.weight))
+      return "result " + result.result.describe() +
+             " is updated with it, and it is not known to be made of the "
+             "gradient of that weight";
+    if (!undivided.contains(result.node))
+      return "weights are updated only with what is divided by its products";
+    isUpdate = true;
+  }
+  return isUpdate ? "" : "no weight is updated with what follows from it";
+}
+
+std::optional<Objection> Moments::check(const StepCollective &gather) {
+  std::optional<Node> operand = graph.find(gather.op->getOperand(0));
+  std::optional<Node> whole = graph.find(gather.op->getResult(0));
+  if (!operand || !whole)
+    return std::nullopt;
+  std::optional<Contents> contents = readOperand(*operand);
+  // A weight that is moved and orthogonalized is no momentum.
+  if (!contents || contents->hasWeight ||
+      (contents->gradients.empty() && !contents->hasState))
+    return std::nullopt;
+  NodeSet held = getReached(*whole, [&](const Edge &edge, Node target) {
+    return isScaled(edge, target);
+  });
+  SmallVector<Node> grams;
+  bool isContracted = findProducts(held, grams);
+  // A statistic that is kept is contracted by other things.
+  if (!isContracted || (grams.empty() && contents->gradients.empty()))
+    return std::nullopt;
+  auto object = [](std::string why) {
+    return Objection{Rule::Moment, why.empty()
+                                       ? ""
+                                       : "it gathers a momentum that products "
+                                         "contract, and needs it as it is: " +
+                                             why};
+  };
+  NodeSet all =
+      getReached(*whole, [](const Edge &edge, Node target) { return true; });
+  if (std::string why = findOtherReader(all); !why.empty())
+    return object(std::move(why));
+  if (grams.empty())
+    return object("no product contracts it with itself, as an "
+                  "orthogonalization begins");
+  return object(checkResults(*contents, *whole, all, grams));
+}
+
+//===----------------------------------------------------------------------===//
+// The choice
+//===----------------------------------------------------------------------===//
+
+void RoleFinder::chooseMoments(const StepFlow::ValueSet &ancestors) {
+  std::optional<Moments> moments;
+  for (StepCollective &gather : collectives) {
+    Operation *op = gather.op;
+    if (gather.kind != CollectiveKind::AllGather ||
+        gather.role != Role::Other || isRewritten(gather) ||
+        op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+        !isFloatTensor(op->getOperand(0).getType()) ||
+        !isFloatTensor(op->getResult(0).getType()))
+      continue;
+    // What a step gathers without a gradient is no momentum.
+    if (!moments) {
+      if (llvm::none_of(collectives, [](const StepCollective &collective) {
+            return collective.role == Role::Gradient;
+          }))
+        return;
+      moments.emplace(module, getProver().getGraph(), flow, ancestors,
+                      collectives);
+    }
+    std::optional<Objection> objection = moments->check(gather);
+    if (!objection)
+      continue;
+    if (!*objection)
+      *objection = checkAxes(gather, "it gathers");
+    if (!*objection && getProver().isNeverNegative(op->getOperand(0)))
+      *objection = {Rule::Sign, "it gathers a statistic, no element of which "
+                                "can be negative"};
+    object(gather, std::move(*objection));
+    if (!gather.reason.empty())
+      continue;
+    gather.role = Role::Moment;
+    gather.rule = Rule::Moment;
+    gather.isState = false;
+  }
+}

@@ -1,0 +1,78 @@
+//===- Moments.h - Momenta that are orthogonalized --------------*- C++ -*-===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ZPP_LIB_ANALYSIS_ROLES_MOMENTS_H
+#define ZPP_LIB_ANALYSIS_ROLES_MOMENTS_H
+
+#include "RoleFinder.h"
+#include "zpp/Analysis/Roles/ValueGraph.h"
+
+namespace zpp {
+
+/// Proves that gathers are of momenta which an optimizer orthogonalizes, as
+/// Muon does (docs/rules.md, R19). Valid while the module does not change.
+class Moments {
+public:
+  /// `ancestors` are the values from which gradients are computed.
+  Moments(mlir::ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
+          const StepFlow::ValueSet &ancestors,
+          llvm::ArrayRef<StepCollective> collectives);
+
+  /// Returns what speaks against `gather` being one, with no reason if nothing
+  /// does; nullopt if it gathers something else than a momentum that products
+  /// contract.
+  std::optional<Objection> check(const StepCollective &gather);
+
+private:
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+  using NodeSet = llvm::DenseSet<Node>;
+
+  /// The parts of which an operand is made, element by element.
+  struct Contents {
+    llvm::SmallVector<const StepCollective *> gradients;
+    bool hasState = false, hasWeight = false;
+  };
+  std::optional<Contents> readOperand(Node operand) const;
+
+  /// Calls `visit` for each edge from `node`, with its target.
+  void forEachReader(Node node,
+                     llvm::function_ref<void(const Edge &, Node target)> visit);
+  /// The nodes that follow from `sources` over edges that `follows` accepts.
+  NodeSet
+  getReached(llvm::ArrayRef<Node> sources,
+             llvm::function_ref<bool(const Edge &, Node target)> follows);
+  bool isScaled(const Edge &edge, Node target) const;
+  /// The products of two of `held` that are no single numbers, in `grams`.
+  /// Returns whether any product reads one.
+  bool findProducts(const NodeSet &held, llvm::SmallVectorImpl<Node> &grams);
+
+  std::string findOtherReader(const NodeSet &all) const;
+  std::string checkResults(const Contents &contents, Node whole,
+                           const NodeSet &all, llvm::ArrayRef<Node> grams);
+
+  const ValueGraph &graph;
+  const StepFlow &flow;
+  const StepFlow::ValueSet &ancestors;
+  /// Sums of gradients, by their results.
+  llvm::DenseMap<mlir::Value, const StepCollective *> gradients;
+  /// A result of the step, and the weight that it is, updated; null for others.
+  struct Returned {
+    StepFlow::StepResult result;
+    Node node;
+    mlir::BlockArgument weight;
+  };
+  llvm::SmallVector<Returned> returned;
+  /// Whether each node holds elements of a weight.
+  std::vector<char> isOfWeight;
+  /// For each node, the nodes that read it; built when first needed.
+  std::vector<llvm::SmallVector<Node, 2>> readers;
+};
+
+} // namespace zpp
+
+#endif // ZPP_LIB_ANALYSIS_ROLES_MOMENTS_H
