@@ -875,7 +875,7 @@ func.func @r9_partner_assigns(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x: ten
 
 // -----
 
-// The largest few probabilities, as an exported module has them.
+// The largest few probabilities, as an exported module has them, and as XLA does.
 
 sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 // CHECK-LABEL: func @r9_partner_not_largest(
@@ -894,7 +894,8 @@ func.func @r9_partner_not_largest(%w: tensor<4x8xf32>, %t: tensor<16x8xf32>, %x:
   }) : (tensor<32x8xf32>) -> tensor<4x8xf32>
   %chances = stablehlo.exponential %y : tensor<16x8xf32>
   %best:2 = stablehlo.composite "chlo.top_k" %chances {composite_attributes = {k = 8 : i64}, decomposition = @top_k, version = 1 : i32} : (tensor<16x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xi32>)
-  %k = stablehlo.dot %tokens, %best#0 : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
+  %again:2 = "mhlo.topk"(%best#0) {k = 8 : i64} : (tensor<16x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xi32>)
+  %k = stablehlo.dot %tokens, %again#0 : (tensor<16x32xf32>, tensor<16x8xf32>) -> tensor<32x8xf32>
   // expected-remark@+1 {{nothing proves that it sums a gradient: what follows from the product with a weight has no negative element, as assignments and probabilities have none; if it is a gradient, name its weight in gradients-of (R9)}}
   %n = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):

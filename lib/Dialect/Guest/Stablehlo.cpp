@@ -133,7 +133,7 @@ bool zpp::takesLargest(Operation *op) {
     return name && llvm::is_contained({"chlo.top_k", "mhlo.topk", "TopK"},
                                       name.getValue());
   };
-  return isNamed(op, guest::kTopK) ||
+  return isNamed(op, guest::kTopK) || isNamed(op, "mhlo.topk") ||
          (isNamed(op, guest::kComposite) && isNamedIn("name")) ||
          (isNamed(op, guest::kCustomCall) && isNamedIn("call_target_name"));
 }
