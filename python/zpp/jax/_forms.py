@@ -49,16 +49,17 @@ def read(content: bytes) -> Source:
     try:
         if form == "hlo-text":
             text = content.decode()
-            content = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+            hlo = _hlo.hlo_module_from_text(text)
             is_local = _LOCAL.search(text) is not None
-        elif form == "hlo-proto":
-            content = hlo_module_in(content)
+        else:
+            hlo = _hlo.HloModule.from_serialized_hlo_module_proto(
+                hlo_module_in(content) if form == "hlo-proto" else content)
     except Exception as error:
         raise ValueError(f"expected a step as {_names()}, but got something "
                          f"else: {error}") from None
     try:
         with make_ir_context() as context:
-            module = _to_stablehlo(content, context)
+            module = _to_stablehlo(hlo, context)
             _join_starts(module)
             if is_local:
                 _note_parts(module)
@@ -75,21 +76,24 @@ def read(content: bytes) -> Source:
                          f"other HLO: {message}") from None
 
 
-def _to_stablehlo(hlo: bytes, context: ir.Context) -> ir.Module:
+def _to_stablehlo(hlo: _hlo.HloModule, context: ir.Context) -> ir.Module:
     """Converts a module of HLO.
 
     jaxlib 0.10 makes an op that its own verifier refuses of an all-to-all whose groups
     are axes of a mesh, as XLA's partitioner writes them; it gets them as lists.
     """
+    def convert(hlo: _hlo.HloModule) -> ir.Module:
+        return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(
+            hlo.as_serialized_hlo_module_proto()), context)
+
     try:
-        return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo), context)
+        return convert(hlo)
     except ir.MLIRError:
-        text = _hlo.HloModule.from_serialized_hlo_module_proto(hlo).to_string()
+        text = hlo.to_string()
         listed = _GROUP_AXES.sub(_list_groups, text)
         if listed == text:
             raise
-    return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(
-        listed).as_serialized_hlo_module_proto()), context)
+    return convert(_hlo.hlo_module_from_text(listed))
 
 
 #: Groups as axes of a mesh whose devices have the usual order, or as parts of axes:
