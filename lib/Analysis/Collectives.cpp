@@ -47,8 +47,8 @@ bool zpp::isCollective(Operation *op) {
 // The mesh of a step
 //===----------------------------------------------------------------------===//
 
-/// The mesh of a module as a grid of device ids; nullopt if its ids do not form
-/// one.
+/// Returns the mesh of a module as a grid of device ids; nullopt if its ids do
+/// not form one.
 static std::optional<Mesh> getGrid(const ModuleMesh &own) {
   // Nobody has verified the op: two axes may have one name.
   llvm::StringSet<> names;
@@ -210,7 +210,8 @@ static FailureOr<Mesh> matchNames(ModuleOp module, const Mesh &mesh) {
   return mesh;
 }
 
-/// The first mesh of `module` with several devices, whose axes are the tiers.
+/// Returns the first mesh of `module` with several devices, whose axes are the
+/// tiers.
 static FailureOr<Mesh> getOwnMesh(ModuleOp module) {
   for (Operation &op : module.getOps()) {
     std::optional<ModuleMesh> mesh = getModuleMesh(&op);

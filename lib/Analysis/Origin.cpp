@@ -119,8 +119,8 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   return DictionaryAttr::getWithSorted(context, attrs);
 }
 
-/// The number in `attr`, or 0. Attributes may come from anywhere, so numbers
-/// are clamped to a range in which sums and map keys work.
+/// Returns the number in `attr`, or 0. Attributes may come from anywhere, so
+/// numbers are clamped to a range in which sums and map keys work.
 static int64_t readNumber(Attribute attr) {
   auto value = dyn_cast_or_null<IntegerAttr>(attr);
   if (!value || value.getValue().getSignificantBits() > 64)
@@ -129,7 +129,7 @@ static int64_t readNumber(Attribute attr) {
                              int64_t(1) << 62);
 }
 
-/// The one of `values` whose name is `name`, if any.
+/// Returns the one of `values` whose name is `name`, if any.
 template <typename T>
 static std::optional<T> findNamed(std::initializer_list<T> values,
                                   StringRef name, StringRef (*getName)(T)) {
@@ -187,7 +187,7 @@ static Origin readOrigin(DictionaryAttr attr) {
   return origin;
 }
 
-/// The origins of one exchange: a dictionary, or several in an array.
+/// Returns the origins of one exchange: a dictionary, or several in an array.
 static SmallVector<DictionaryAttr, 1> getDictionaries(Attribute attr) {
   SmallVector<DictionaryAttr, 1> dictionaries;
   if (auto one = dyn_cast_or_null<DictionaryAttr>(attr))
@@ -218,7 +218,7 @@ SmallVector<Origin> zpp::getOrigins(Operation *op) {
   return origins;
 }
 
-/// The origins of what a start runs; null if they are not known.
+/// Returns the origins of what a start runs; null if they are not known.
 static Attribute getStartOrigins(const StepCollective &collective) {
   auto start = dyn_cast<zero::StartOp>(collective.start);
   auto all = start ? start.getOriginsAttr()

@@ -25,8 +25,8 @@ using namespace zpp;
 // One step
 //===----------------------------------------------------------------------===//
 
-/// The operand of `call` that becomes its result `index`, if the callee only
-/// moves its data; otherwise null.
+/// Returns the operand of `call` that becomes its result `index`, if the callee
+/// only moves its data; otherwise null.
 Value ProvenanceAnalysis::getPassedOperand(func::CallOp call, unsigned index,
                                            bool &isSliced) {
   func::FuncOp callee = getCallee(call);
@@ -63,8 +63,8 @@ func::CallOp ProvenanceAnalysis::findCall(func::FuncOp function) {
   return calls.lookup(function);
 }
 
-/// The value that the block argument `argument` has outside its region, or null
-/// if it is an input of the step or changes in a loop.
+/// Returns the value that the block argument `argument` has outside its region,
+/// or null if it is an input of the step or changes in a loop.
 Value ProvenanceAnalysis::getOuterValue(BlockArgument argument,
                                         bool &isStepInput) {
   Operation *parent = argument.getOwner()->getParentOp();

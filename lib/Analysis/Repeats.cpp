@@ -13,8 +13,8 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The body of the function that `op` calls, if it is a call and the body has
-/// nothing but deterministic ops; otherwise null.
+/// Returns the body of the function that `op` calls, if it is a call and the
+/// body has nothing but deterministic ops; otherwise null.
 static Block *getCalledBody(Operation *op) {
   func::FuncOp callee = getCallee(op);
   if (!callee)

@@ -118,8 +118,8 @@ bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getCallTarget(op) == kStartTarget;
 }
 
-/// The number `what` in the configuration of a custom call, which nothing has
-/// verified: at most `most`.
+/// Returns the number `what` in the configuration of a custom call, which
+/// nothing has verified: at most `most`.
 static size_t getCount(Operation *call, StringRef what, size_t most) {
   auto config = call->getAttrOfType<DictionaryAttr>("backend_config");
   auto count = config ? config.getAs<IntegerAttr>(what) : IntegerAttr();
@@ -199,7 +199,7 @@ std::string zpp::describeOp(Operation *op) {
   return text;
 }
 
-/// The next op that is neither start nor wait.
+/// Returns the next op that is neither start nor wait.
 static Operation *getNextCompute(Operation *op) {
   while ((op = op->getNextNode()))
     if (!isStart(op) && !isWait(op))

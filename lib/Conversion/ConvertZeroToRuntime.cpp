@@ -75,7 +75,7 @@ static LogicalResult verifyConvertible(Operation *op) {
          << op->getName() << "': " << decision.getReason();
 }
 
-/// The copy as the runtime can do it, if it can.
+/// Returns the copy as the runtime can do it, if it can.
 static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
   auto target = dyn_cast<MemRefType>(copy.getTarget().getType());
   auto source = dyn_cast<MemRefType>(copy.getSource().getType());
@@ -89,7 +89,7 @@ static std::optional<StridedCopy> getRuntimeCopy(memref::CopyOp copy) {
 // Patterns
 //===----------------------------------------------------------------------===//
 
-/// The rank that the function around `op` takes, or null.
+/// Returns the rank that the function around `op` takes, or null.
 static Value getRank(Operation *op) {
   auto function = op->getParentOfType<func::FuncOp>();
   if (!function || function.getNumArguments() == 0 ||

@@ -51,8 +51,8 @@ static bool isConverted(Operation *op) {
           isTensorOp(op));
 }
 
-/// The op that puts the chunks of `op` in order, if the two still are the
-/// gather that was imported. Null otherwise.
+/// Returns the op that puts the chunks of `op` in order, if the two still are
+/// the gather that was imported. Null otherwise.
 static UnpackSlicesOp getPlainOrder(Operation *op) {
   auto gather = dyn_cast_or_null<AllGatherChunksOp>(op);
   if (!gather || !gather->hasAttr(kSourceAttr) || !gather->hasOneUse())
@@ -64,10 +64,10 @@ static UnpackSlicesOp getPlainOrder(Operation *op) {
 // What can be converted
 //===----------------------------------------------------------------------===//
 
-/// The parts of the partitioned dim of the device's tensor in each of which
-/// `op`, a scatter that was left alone, is one reduce_scatter: a sum over all
-/// axes that partition more of its result than of its operand, in their order,
-/// without padding or format. nullopt for another scatter.
+/// Returns the parts of the partitioned dim of the device's tensor in each of
+/// which `op`, a scatter that was left alone, is one reduce_scatter: a sum over
+/// all axes that partition more of its result than of its operand, in their
+/// order, without padding or format. nullopt for another scatter.
 static std::optional<int64_t> getPlainParts(ReduceScatterOp op) {
   ShardType from = op.getOperand().getType(), to = op.getType();
   if (op.getKind() != ReduceKind::Sum || op.getWire() ||

@@ -224,7 +224,7 @@ void zpp::addOrderTokens(Operation *root) { TokenThreading(root).run(); }
 // Calls
 //===----------------------------------------------------------------------===//
 
-/// The function of the host module that `start` runs, or null.
+/// Returns the function of the host module that `start` runs, or null.
 static FunctionOpInterface getHostFunction(StartOp start) {
   FunctionOpInterface function = getStartedFunction(start);
   if (!function || !isHostModule(function->getParentOp()))
@@ -232,7 +232,7 @@ static FunctionOpInterface getHostFunction(StartOp start) {
   return function;
 }
 
-/// The workspace that `function`, which `start` runs, takes, or null.
+/// Returns the workspace that `function`, which `start` runs, takes, or null.
 static RankedTensorType getWorkspace(StartOp start,
                                      FunctionOpInterface function) {
   ArrayRef<Type> arguments = function.getArgumentTypes();
@@ -243,9 +243,9 @@ static RankedTensorType getWorkspace(StartOp start,
   return RankedTensorType::get(type.getShape(), type.getElementType());
 }
 
-/// The inputs of `start` that an output may overwrite, and these outputs:
-/// `function` adds to what is held, and neither reads it afterwards nor writes
-/// the output before.
+/// Returns the inputs of `start` that an output may overwrite, and these
+/// outputs: `function` adds to what is held, and neither reads it afterwards
+/// nor writes the output before.
 static SmallVector<std::pair<unsigned, unsigned>>
 getInPlace(StartOp start, FunctionOpInterface function) {
   SmallVector<std::pair<unsigned, unsigned>> pairs;
@@ -279,7 +279,7 @@ getInPlace(StartOp start, FunctionOpInterface function) {
 }
 
 namespace {
-/// The configuration of the calls of a start and its wait, which pass
+/// Returns the configuration of the calls of a start and its wait, which pass
 /// `numInputs` and, if `hasWorkspace`, a workspace.
 SmallVector<NamedAttribute> getConfig(Builder &builder, StringRef bundle,
                                       StartOp start, size_t numInputs,

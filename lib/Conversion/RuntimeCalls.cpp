@@ -55,7 +55,7 @@ static void setSlices(Descriptor<StructT> &desc, zpp_rt_slices &slices,
   slices.stages = map.stages;
 }
 
-/// The map of a tensor whose chunks are its leading dim.
+/// Returns the map of a tensor whose chunks are its leading dim.
 static SliceMap getLeadingDimMap(ArrayRef<int64_t> shape) {
   SliceMap map;
   map.extent = shape.front();

@@ -47,7 +47,7 @@ public:
   mlir::LLVM::GlobalOp createStruct(mlir::Location loc, llvm::StringRef name,
                                     llvm::ArrayRef<Field> fields);
 
-  /// The declaration of a function of the runtime.
+  /// Returns the declaration of a function of the runtime.
   mlir::LLVM::LLVMFuncOp getFunction(llvm::StringRef name,
                                      mlir::TypeRange arguments);
 

@@ -55,7 +55,7 @@ private:
   llvm::MapVector<mlir::Operation *, Function> functions;
 };
 
-/// The name of an operation at `loc`, or null if that does not tell.
+/// Returns the name of an operation at `loc`, or null if that does not tell.
 mlir::LLVM::GlobalOp getName(mlir::Location loc, RuntimeConstants &constants);
 
 } // namespace zpp

@@ -94,8 +94,8 @@ static constexpr uint32_t kInfinityBits = 0x7f800000;
 static constexpr uint32_t kNaNBits = 0x7fc00000;
 static constexpr uint32_t kMagnitudeMask = 0x7fffffff;
 
-/// The elements per block in a tensor. A chunk of a single block has a block
-/// that is as short as the chunk.
+/// Returns the elements per block in a tensor. A chunk of a single block has a
+/// block that is as short as the chunk.
 static int64_t getBlockSize(QuantAttr quant, const ChunkLayout &layout) {
   return layout.blocks == 1 ? layout.elements : quant.getBlock();
 }

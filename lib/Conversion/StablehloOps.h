@@ -16,11 +16,11 @@ namespace zpp {
 /// Copies the attributes that track a collective through the pipeline.
 void copyMarks(mlir::Operation *from, mlir::Operation *to);
 
-/// The devices of each group of `op`.
+/// Returns the devices of each group of `op`.
 WrittenGroups getGroups(zero::CollectiveOpInterface op);
 
-/// The values that a decomposed op reads, among its `operands`: all but its
-/// destination.
+/// Returns the values that a decomposed op reads, among its `operands`: all but
+/// its destination.
 llvm::SmallVector<mlir::Value> getInputs(mlir::ValueRange operands);
 
 /// Lowers a decomposed op that reads `inputs`, and returns the result.

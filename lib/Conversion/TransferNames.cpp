@@ -19,7 +19,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// The name that the producer of the step has given, or the place.
+/// Returns the name that the producer of the step has given, or the place.
 static std::string getName(Location loc) {
   if (auto name = dyn_cast<NameLoc>(loc))
     return name.getName().str();
@@ -38,8 +38,8 @@ static std::string formatBytes(int64_t bytes) {
   return text;
 }
 
-/// The part about the bytes and formats that `function` sends:
-/// ", 12.6 MB over node, 1.2 MB over gpu, i8:i4".
+/// Returns the part about the bytes and formats that `function` sends: ", 12.6
+/// MB over node, 1.2 MB over gpu, i8:i4".
 static std::string describeSent(FunctionOpInterface function) {
   SmallVector<std::pair<std::string, int64_t>> tiers;
   llvm::SmallSetVector<StringRef, 2> formats;

@@ -13,9 +13,9 @@
 
 namespace zpp {
 
-/// The name of what `start` sends with its host function: "reduce_scatter
-/// gradient #3 and 2 more, 12.6 MB over node, i8:i4". XLA's profiler and Nsight
-/// Systems show the names of calls.
+/// Returns the name of what `start` sends with its host function:
+/// "reduce_scatter gradient #3 and 2 more, 12.6 MB over node, i8:i4". XLA's
+/// profiler and Nsight Systems show the names of calls.
 std::string describeTransfer(zero::StartOp start,
                              mlir::FunctionOpInterface function);
 

@@ -69,7 +69,7 @@ static bool hasWeights(const ZeroPPOptions &options) {
   return options.weights != "none";
 }
 
-/// The format of weights, without what follows the colon.
+/// Returns the format of weights, without what follows the colon.
 static std::string getWeightFormat(const ZeroPPOptions &options) {
   return StringRef(options.weights).split(':').first.str();
 }

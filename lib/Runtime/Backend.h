@@ -81,7 +81,7 @@ public:
   /// Whether what operations do may be copied to look at it: not into a graph
   /// that is being captured.
   virtual bool canMeasure() { return true; }
-  /// The failure of earlier operations, if it is known by now.
+  /// Returns the failure of earlier operations, if it is known by now.
   virtual Status getFailure() { return {}; }
   /// Tells the ranks of other processes that this rank has failed with `cause`.
   /// Any thread may call it, more than once.

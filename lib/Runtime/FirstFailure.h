@@ -34,8 +34,8 @@ public:
   /// Whether there is a failure. Takes no lock.
   bool has() const { return isSet; }
 
-  /// The failure, or an empty one if there is none. The result never changes
-  /// and lives as long as this object.
+  /// Returns the failure, or an empty one if there is none. The result never
+  /// changes and lives as long as this object.
   const FailureT &get() const {
     static const FailureT none{};
     return isSet ? failure : none;

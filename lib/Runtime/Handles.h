@@ -80,7 +80,7 @@ struct zpp_rt_rank {
     }
     return failure.get().code;
   }
-  /// The message of the status. Valid as long as the rank.
+  /// Returns the message of the status. Valid as long as the rank.
   const char *getMessage() const { return failure.get().message.c_str(); }
 
   /// Reads a descriptor with `parse(desc, operation)`, or finds the operation

@@ -35,7 +35,7 @@ static uint64_t mix(uint64_t value) {
   return value ^ value >> 31;
 }
 
-/// The value of code `code` of `codes` with scale `scale` of `scales`.
+/// Returns the value of code `code` of `codes` with scale `scale` of `scales`.
 static float decode(WireFormat format, const uint8_t *codes, int64_t index,
                     const uint8_t *scales, int64_t scale) {
   uint16_t bits;

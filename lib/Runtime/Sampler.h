@@ -76,7 +76,7 @@ private:
              Sample sample);
   /// Makes room for `bytes`, or returns false.
   bool reserve(RankBackend &backend, int64_t bytes);
-  /// The values that were quantized.
+  /// Returns the values that were quantized.
   std::vector<float> readInput(const Sample &sample) const;
   std::vector<float> readSum(const Sample &sample) const;
   Measure compare(const Sample &sample) const;

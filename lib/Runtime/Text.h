@@ -14,8 +14,8 @@
 
 namespace zpp::rt {
 
-/// The bytes of the UTF-8 character that `text`, which is not empty, starts
-/// with; 0 if it starts with none.
+/// Returns the bytes of the UTF-8 character that `text`, which is not empty,
+/// starts with; 0 if it starts with none.
 inline size_t getCharacterBytes(std::string_view text) {
   auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned char first = at(0);

@@ -29,7 +29,8 @@ struct Marks {
       isMark[static_cast<unsigned char>(mark)] = true;
   }
 
-  /// The first place of one in `text`, from `i` on; the end if there is none.
+  /// Returns the first place of one in `text`, from `i` on; the end if there is
+  /// none.
   size_t find(std::string_view text, size_t i) const {
     while (i < text.size() && !isMark[static_cast<unsigned char>(text[i])])
       ++i;

@@ -17,17 +17,19 @@ namespace zpp {
 /// ops between them, in the order of the block.
 using Chain = llvm::SmallVector<mlir::Operation *>;
 
-/// The chains of `block` that contain an exchange, ordered by their first ops.
+/// Returns the chains of `block` that contain an exchange, ordered by their
+/// first ops.
 llvm::SmallVector<Chain> getChains(mlir::Block &block);
 
-/// The exchanges of `chain`.
+/// Returns the exchanges of `chain`.
 llvm::SmallVector<zero::CollectiveOpInterface> getExchanges(const Chain &chain);
 
 /// All blocks of the step in program order, without those of the host module.
 llvm::SmallVector<mlir::Block *> getStepBlocks(mlir::ModuleOp module);
 
-/// The ops between the first and the last of `ops` that depend on one of `ops`
-/// but are not among them, in order. `ops` must be in one block and in order.
+/// Returns the ops between the first and the last of `ops` that depend on one
+/// of `ops` but are not among them, in order. `ops` must be in one block and in
+/// order.
 llvm::SmallVector<mlir::Operation *>
 getDependents(llvm::ArrayRef<mlir::Operation *> ops);
 

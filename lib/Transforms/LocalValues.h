@@ -15,8 +15,8 @@
 
 namespace zpp {
 
-/// The local tensor of `shard`: the operand of its `from_local`, or the result
-/// of a new `to_local`.
+/// Returns the local tensor of `shard`: the operand of its `from_local`, or the
+/// result of a new `to_local`.
 mlir::Value getLocal(mlir::OpBuilder &builder, mlir::Location loc,
                      mlir::Value shard);
 

@@ -61,7 +61,7 @@ Status Rank::synchronize() {
 // Tickets
 //===----------------------------------------------------------------------===//
 
-/// The first byte that the function writes, or null.
+/// Returns the first byte that the function writes, or null.
 static const void *getKey(const Collective &collective) {
   for (size_t i = collective.firstOutput; i < collective.buffers.size(); ++i)
     if (collective.buffers[i].bytes > 0)
@@ -75,8 +75,8 @@ static std::string toText(const void *address) {
   return text;
 }
 
-/// The buffers without the inputs that are outputs as well, which a wait gets
-/// as outputs only.
+/// Returns the buffers without the inputs that are outputs as well, which a
+/// wait gets as outputs only.
 static std::vector<zpp_rt_buffer> getKept(const Collective &collective) {
   auto outputs = collective.buffers.begin() +
                  static_cast<ptrdiff_t>(collective.firstOutput);

@@ -74,8 +74,8 @@ public:
   /// Waits for what was started and returns the rank's status.
   Status synchronize();
 
-  /// The time from waits until their operations were done, since it was reset;
-  /// 0 where streams wait.
+  /// Returns the time from waits until their operations were done, since it was
+  /// reset; 0 where streams wait.
   std::chrono::steady_clock::duration getStalled() const {
     return std::chrono::steady_clock::duration(stalled.load());
   }

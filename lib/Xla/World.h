@@ -65,8 +65,8 @@ private:
 /// Everything that custom calls can find.
 class Registry {
 public:
-  /// The registry of this process. It is never destroyed, because threads may
-  /// run until the process ends.
+  /// Returns the registry of this process. It is never destroyed, because
+  /// threads may run until the process ends.
   static Registry &get();
 
   Status load(const std::shared_ptr<World> &world, const std::string &id,

@@ -101,7 +101,7 @@ inline int64_t chunkBytes(int64_t elements, WireFormat format, int64_t block,
              : getChunkLayout(elements, format, block).chunkBytes;
 }
 
-/// The elements of a chunk as f32.
+/// Returns the elements of a chunk as f32.
 inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
                                  WireFormat format, int64_t block,
                                  ElementType type) {

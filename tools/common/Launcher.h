@@ -64,8 +64,8 @@ struct RankRange {
 bool getRanks(const Launch &launch, int64_t numRanks, RankRange &ranks,
               std::string &error);
 
-/// The file that this process writes in place of `path` if there are several
-/// processes: "trace.1.json" for "trace.json" and process 1.
+/// Returns the file that this process writes in place of `path` if there are
+/// several processes: "trace.1.json" for "trace.json" and process 1.
 std::string getProcessFile(const std::string &path, const Launch &launch);
 
 } // namespace zpp::tools

@@ -118,7 +118,7 @@ static LogicalResult addFunctions(Bundle &bundle) {
 // Calls
 //===----------------------------------------------------------------------===//
 
-/// The dictionary of a call of zpp.start or zpp.wait, or null.
+/// Returns the dictionary of a call of zpp.start or zpp.wait, or null.
 static DictionaryAttr getConfig(Operation *op) {
   StringRef target = getCallTarget(op);
   if (target != kStartTarget && target != kWaitTarget)
@@ -160,7 +160,7 @@ static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
 // The bundle
 //===----------------------------------------------------------------------===//
 
-/// The mesh of all exchanges, or the one that the step names.
+/// Returns the mesh of all exchanges, or the one that the step names.
 static FailureOr<std::string> getMesh(ModuleOp host, ModuleOp step,
                                       std::vector<std::string> &tiers) {
   zero::MeshAttr mesh;

@@ -40,9 +40,11 @@ struct Bundle {
 
   /// Writes `id` to all calls of the step.
   void setId(llvm::StringRef id);
-  /// The step in the generic form, as every reader of StableHLO accepts it.
+  /// Returns the step in the generic form, as every reader of StableHLO accepts
+  /// it.
   std::string getStepText();
-  /// The text of bundle.json, with the SHA-256 of the other files and its own.
+  /// Returns the text of bundle.json, with the SHA-256 of the other files and
+  /// its own.
   std::string getManifest(
       llvm::ArrayRef<std::pair<llvm::StringRef, std::string>> digests) const;
 

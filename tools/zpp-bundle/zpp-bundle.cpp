@@ -89,8 +89,8 @@ readStep(StringRef path, const std::shared_ptr<llvm::SourceMgr> &sources,
   return parseSourceFile<ModuleOp>(sources, &context);
 }
 
-/// The id of the step and its library: 128 bits, which readers of a bundle can
-/// compute again from the files.
+/// Returns the id of the step and its library: 128 bits, which readers of a
+/// bundle can compute again from the files.
 static std::string getId(StringRef step, StringRef library) {
   llvm::SHA256 hash;
   for (StringRef part : {step, library}) {

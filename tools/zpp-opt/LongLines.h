@@ -30,7 +30,7 @@ private:
   /// Prints the text of one diagnostic or note, and its line.
   void print(mlir::FileLineColLoc place,
              const mlir::Diagnostic &diagnostic) const;
-  /// The line of the input that `place` names, or nothing.
+  /// Returns the line of the input that `place` names, or nothing.
   llvm::StringRef getLine(mlir::FileLineColLoc place) const;
 
   llvm::StringRef file;

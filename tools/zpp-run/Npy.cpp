@@ -88,7 +88,7 @@ public:
   }
 
 private:
-  /// The text after 'KEY':.
+  /// Returns the text after 'KEY':.
   Expected<StringRef> getField(StringRef key) const {
     std::string start = ("'" + key + "':").str();
     size_t position = text.find(start);
@@ -102,8 +102,8 @@ private:
 };
 } // namespace
 
-/// The bytes of an element, 4 for '<f4'; 0 for a type that is not plain numbers
-/// or has no bytes.
+/// Returns the bytes of an element, 4 for '<f4'; 0 for a type that is not plain
+/// numbers or has no bytes.
 static uint64_t getBytesOfType(StringRef type) {
   uint64_t bytes;
   if (type.size() < 3 || !StringRef("biufV").contains(type[1]) ||

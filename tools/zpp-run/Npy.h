@@ -27,7 +27,8 @@ struct NpyArray {
   std::vector<uint8_t> data;
 };
 
-/// The type that elements have in files. getElementBytes must know `element`.
+/// Returns the type that elements have in files. getElementBytes must know
+/// `element`.
 std::string getNpyType(mlir::Type element);
 
 llvm::Expected<NpyArray> readNpy(llvm::StringRef path);

@@ -65,7 +65,7 @@ FailureOr<Signature> Signature::get(func::FuncOp function) {
 // Compilation
 //===----------------------------------------------------------------------===//
 
-/// The runtime's functions that compiled code calls.
+/// Returns the runtime's functions that compiled code calls.
 static llvm::orc::SymbolMap
 getRuntimeSymbols(llvm::orc::MangleAndInterner intern) {
   llvm::orc::SymbolMap symbols;

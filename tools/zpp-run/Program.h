@@ -33,8 +33,8 @@ struct Signature {
   static llvm::FailureOr<Signature> get(mlir::func::FuncOp function);
 };
 
-/// The bytes of an element in MLIR's memory; 0 for a type whose values zpp-run
-/// does not know.
+/// Returns the bytes of an element in MLIR's memory; 0 for a type whose values
+/// zpp-run does not know.
 int64_t getElementBytes(mlir::Type element);
 
 /// A module that is compiled for this host.

@@ -54,8 +54,8 @@ static double readElement(Type type, const TensorData &data, int64_t index) {
                         : static_cast<double>(bits);
 }
 
-/// The distance of two elements. Integers are subtracted before the result is
-/// rounded to a double, which cannot tell all integers apart.
+/// Returns the distance of two elements. Integers are subtracted before the
+/// result is rounded to a double, which cannot tell all integers apart.
 static double getDistance(Type type, const TensorData &a, const TensorData &b,
                           int64_t index) {
   if (!isa<IntegerType>(type))

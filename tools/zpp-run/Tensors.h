@@ -32,7 +32,8 @@ llvm::Error writeTensors(llvm::StringRef path, mlir::RankedTensorType type,
 void printTensors(llvm::StringRef title, mlir::RankedTensorType type,
                   const RankData &data);
 
-/// The L2 norm of the elements of all ranks, or of their distance from `other`.
+/// Returns the L2 norm of the elements of all ranks, or of their distance from
+/// `other`.
 double getNorm(mlir::RankedTensorType type, const RankData &data,
                const RankData *other = nullptr);
 

@@ -35,8 +35,8 @@ namespace zpp {
 
 using Bytes = std::vector<uint8_t>;
 
-/// The back ends that a suite runs on: those in the environment variable
-/// ZPP_TEST_BACKENDS, separated by commas, or "cpu".
+/// Returns the back ends that a suite runs on: those in the environment
+/// variable ZPP_TEST_BACKENDS, separated by commas, or "cpu".
 inline std::vector<std::string> getBackends() {
   const char *given = std::getenv("ZPP_TEST_BACKENDS");
   std::stringstream list(given ? given : "cpu");
@@ -55,8 +55,8 @@ inline CopyOnStream copyOnStream = nullptr;
 /// The suffix of the name of a back end that uses the exchanges of the caller.
 inline constexpr std::string_view kExternal = "_external";
 
-/// The back ends of getBackends(), and each of them with the exchanges of the
-/// caller.
+/// Returns the back ends of getBackends(), and each of them with the exchanges
+/// of the caller.
 inline std::vector<std::string> getBackendsAndExternal() {
   std::vector<std::string> backends;
   for (const std::string &backend : getBackends()) {
@@ -67,8 +67,8 @@ inline std::vector<std::string> getBackendsAndExternal() {
   return backends;
 }
 
-/// The most ranks that a world may have: the number of GPUs, from the variable
-/// ZPP_TEST_GPUS.
+/// Returns the most ranks that a world may have: the number of GPUs, from the
+/// variable ZPP_TEST_GPUS.
 inline int64_t getMaxRanks(const std::string &backend) {
   if (backend.rfind("cpu", 0) == 0)
     return 64;

@@ -37,7 +37,7 @@ inline Mesh parseMesh(const char *text) {
   return *mesh;
 }
 
-/// The meshes of collectives that the back end has enough ranks for.
+/// Returns the meshes of collectives that the back end has enough ranks for.
 inline std::vector<const char *> getMeshes(const std::string &backend) {
   std::vector<const char *> meshes;
   for (const char *text : {"node:1,gpu:1", "node:1,gpu:3", "node:2,gpu:2",

@@ -29,7 +29,7 @@ std::string write(const TestWorld &world, const std::string &path,
   return message;
 }
 
-/// The text of a trace.
+/// Returns the text of a trace.
 std::string read(const TestWorld &world) {
   std::string path =
       testing::TempDir() + "zpp-trace-" + std::to_string(getpid()) + ".json";

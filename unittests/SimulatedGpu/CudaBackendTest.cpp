@@ -342,8 +342,8 @@ TEST(CudaStreams, Trace) {
   EXPECT_EQ(countSlices(text, "reduce", "kernels after node"), 1) << text;
 }
 
-/// The start and duration of all slices in microseconds, in the order in which
-/// they were written.
+/// Returns the start and duration of all slices in microseconds, in the order
+/// in which they were written.
 std::vector<std::pair<double, double>> getTimes(const std::string &text) {
   std::vector<std::pair<double, double>> times;
   std::regex slice("\"ts\": ([-0-9.]+), \"dur\": ([-0-9.]+)");

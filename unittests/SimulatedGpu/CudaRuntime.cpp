@@ -413,7 +413,8 @@ cudaError_t cudaMalloc(void **data, size_t bytes) {
   return call.end(call.state.allocate(currentDevice(), bytes, *data));
 }
 
-/// The allocation that begins at `data`; on failure `call` has the error.
+/// Returns the allocation that begins at `data`; on failure `call` has the
+/// error.
 static Allocation *getAllocation(Call &call, void *data, bool isHost) {
   if (call.isBad() || !data)
     return nullptr;

@@ -80,7 +80,7 @@ Part startPart(const std::string &endpoint, int64_t first, int64_t count,
   return part;
 }
 
-/// The endpoint at which the process of rank 0 listens.
+/// Returns the endpoint at which the process of rank 0 listens.
 std::string readEndpoint(const Part &part) {
   std::string line;
   for (char c; read(part.output, &c, 1) == 1;) {

@@ -306,7 +306,7 @@ private:
     };
   }
 
-  /// The caller's own work, which reads and writes.
+  /// Returns the caller's own work, which reads and writes.
   Step makeCaller() {
     int64_t bytes = 1 + pick(2000);
     Place place = pickPlace(bytes, 1);

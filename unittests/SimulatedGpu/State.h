@@ -186,14 +186,14 @@ public:
   // Memory.
   cudaError_t allocate(int device, int64_t bytes, void *&data);
   cudaError_t allocateHost(int64_t bytes, void *&data);
-  /// The allocation that holds `data`, also if it was freed; or null.
+  /// Returns the allocation that holds `data`, also if it was freed; or null.
   Allocation *find(const void *data);
   uint8_t *translate(const void *data);
   /// Frees the memory. The address is never reused.
   void release(Allocation &allocation);
 
   // Order.
-  /// The work that comes before a call of this thread.
+  /// Returns the work that comes before a call of this thread.
   Clock getHostClock();
   /// The calling thread has seen that what is in `clock` is done.
   void joinHost(const Clock &clock, bool hasWaited);
@@ -201,7 +201,7 @@ public:
   // Streams.
   std::shared_ptr<Stream> createStream(int device, bool isBlocking);
   void destroyStream(cudaStream_t handle);
-  /// The stream of a handle, or null.
+  /// Returns the stream of a handle, or null.
   std::shared_ptr<Stream> find(cudaStream_t handle);
   /// Queues a task, or adds it to the capture of the stream. `item` is null in
   /// a capture.

@@ -51,7 +51,7 @@ std::vector<Refs> getRefLists(const Mesh &mesh) {
   return lists;
 }
 
-/// The slowest axis in which two devices differ.
+/// Returns the slowest axis in which two devices differ.
 size_t getTier(const Mesh &mesh, int64_t a, int64_t b) {
   for (size_t axis = 0;; ++axis)
     if (mesh.getCoordinate(a, mesh.getAxis(axis)) !=

@@ -142,7 +142,8 @@ std::vector<Tensor> makeGradients(int64_t devices, int64_t elements,
   return gradients;
 }
 
-/// The exact sum over each device's group, slice by slice, padding included.
+/// Returns the exact sum over each device's group, slice by slice, padding
+/// included.
 std::vector<std::vector<double>>
 getExactSlices(const Mesh &mesh, const HopPlan &plan,
                const std::vector<Tensor> &operands) {

@@ -31,8 +31,8 @@ TEST(LinkModel, TimesAreThoseOfTheSlowestTier) {
 /// The protocols of NCCL: LL, LL128 and Simple.
 enum Protocols { Short, Middle, Long };
 
-/// The time of a ring of `steps` steps within nodes and `hops` between them,
-/// whose bytes take `usec` without overhead.
+/// Returns the time of a ring of `steps` steps within nodes and `hops` between
+/// them, whose bytes take `usec` without overhead.
 static double getRing(Protocols number, double usec, double steps, double hops,
                       double latency = LinkModel::kExchangeUsec) {
   const LinkModel::Protocol &protocol = LinkModel::kProtocols[number];

@@ -278,8 +278,8 @@ TEST(Mesh, GroupsOfTheUsualMesh) {
             (Groups{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}));
 }
 
-/// The definition of getGroups: devices with equal coordinates along all other
-/// digits form a group, ordered by their number along refs.
+/// Returns the definition of getGroups: devices with equal coordinates along
+/// all other digits form a group, ordered by their number along refs.
 Groups getGroupsByDefinition(const Mesh &mesh, const Refs &refs) {
   std::map<Group, std::map<int64_t, int64_t>> byRest;
   for (int64_t device = 0; device < mesh.numDevices(); ++device) {
@@ -301,7 +301,7 @@ Groups getGroupsByDefinition(const Mesh &mesh, const Refs &refs) {
   return groups;
 }
 
-/// The whole axis, and all ways to cut it into two or three digits.
+/// Returns the whole axis, and all ways to cut it into two or three digits.
 std::vector<Refs> getDigitLists(const AxisRef &axis) {
   std::vector<Refs> lists = {{axis}};
   for (int64_t major = 2; major < axis.size; ++major) {

@@ -53,8 +53,8 @@ double getL2Bound(const std::vector<float> &values, WireFormat format,
   return getChunkL2ErrorBound(values.data(), values.size(), format, block);
 }
 
-/// The worst possible block: its largest element just needs the next larger
-/// scale, and all others lie half a step from a code.
+/// Returns the worst possible block: its largest element just needs the next
+/// larger scale, and all others lie half a step from a code.
 std::vector<float> makeWorstBlock(WireFormat format, int64_t block) {
   // 1 + 2^-7 is the scale after 1.
   float scale = 1.0f + 0x1p-7f;
@@ -357,8 +357,9 @@ TEST(QuantReference, RotationIsTheHadamardMatrixAfterSigns) {
   }
 }
 
-/// The largest magnitude of the rotated group, relative to its norm times that
-/// of a row: 1 if all magnitudes are equal, sqrt(32) = 5.7 if one holds all.
+/// Returns the largest magnitude of the rotated group, relative to its norm
+/// times that of a row: 1 if all magnitudes are equal, sqrt(32) = 5.7 if one
+/// holds all.
 double getPeak(const std::vector<float> &values) {
   double most = 0;
   for (float value : rotated(values, Rotation::Forward))

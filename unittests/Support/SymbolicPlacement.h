@@ -62,7 +62,7 @@ bool operator!=(const SymbolicValue &a, const SymbolicValue &b);
 /// The elements of a tensor or buffer in row-major order.
 using SymbolicTensor = std::vector<SymbolicValue>;
 
-/// The tensor that `rank` starts with: its elements 0, 1, ...
+/// Returns the tensor that `rank` starts with: its elements 0, 1, ...
 SymbolicTensor makeSymbolicSource(int64_t rank, int64_t elements);
 
 //===----------------------------------------------------------------------===//

@@ -221,7 +221,7 @@ TEST(Launcher, FilesOfProcesses) {
 // Tokens
 //===----------------------------------------------------------------------===//
 
-/// The token, or the error.
+/// Returns the token, or the error.
 std::string getToken(const Variables &variables) {
   Launch launch;
   std::string error = detect(variables, "", launch);

@@ -27,7 +27,7 @@ namespace {
 
 using FindObject = decltype(&_dl_find_object);
 
-/// The function of the system.
+/// Returns the function of the system.
 FindObject getSystems() {
   return reinterpret_cast<FindObject>(dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }

@@ -378,7 +378,7 @@ std::vector<std::string> gatherPasses(StringRef format, StringRef secondary) {
   return passes;
 }
 
-/// The local parts of `tensor`, with elements numbered from `from`.
+/// Returns the local parts of `tensor`, with elements numbered from `from`.
 PerRank makeArgument(const Tensor &tensor, int64_t from) {
   std::vector<int64_t> shape = tensor.localShape();
   int64_t elements = llvm::product_of(shape);
@@ -1232,7 +1232,8 @@ protected:
     return step;
   }
 
-  /// The gradients of `program`, and of any partial sum that `step` takes.
+  /// Returns the gradients of `program`, and of any partial sum that `step`
+  /// takes.
   std::vector<PerRank> getExpected(const Mesh &mesh, const std::string &program,
                                    StringRef group) {
     std::vector<PerRank> expected = run(*compileStep(program, {}), mesh);

@@ -41,7 +41,7 @@ public:
     rows = type.getDecodedLocalType().getDimSize(type.getDim());
   }
 
-  /// The (padded) global row that local row `row` of `rank` is.
+  /// Returns the (padded) global row that local row `row` of `rank` is.
   int64_t getGlobalRow(int64_t rank, int64_t row) const {
     if (isWhole)
       return row;
@@ -59,8 +59,8 @@ public:
     return slice * unit + row % unit;
   }
 
-  /// The rank that has global row `row`, among those that differ from `rank`
-  /// along partitioned factors only.
+  /// Returns the rank that has global row `row`, among those that differ from
+  /// `rank` along partitioned factors only.
   int64_t getOwner(int64_t rank, int64_t row) const {
     int64_t slice = row / unit;
     for (size_t index = factors.size(); index-- > 0;) {
@@ -74,8 +74,8 @@ public:
     return rank;
   }
 
-  /// The local row, on its owner, of global row `row`; -1 where it is padding
-  /// that nobody holds.
+  /// Returns the local row, on its owner, of global row `row`; -1 where it is
+  /// padding that nobody holds.
   int64_t getLocalRow(int64_t row) const {
     if (isWhole)
       return row < extent ? row : -1;
@@ -166,7 +166,8 @@ static PerRank moveRows(const PerRank &operand, ShardType from, ShardType to,
 // Ops
 //===----------------------------------------------------------------------===//
 
-/// The shape of a local tensor; bytes of a wire chunk count as its elements.
+/// Returns the shape of a local tensor; bytes of a wire chunk count as its
+/// elements.
 static SmallVector<int64_t> getShape(Type type, const SymbolicTensor &value) {
   SmallVector<int64_t> shape(cast<ShapedType>(type).getShape());
   if (cast<ShapedType>(type).getElementType().isInteger(8)) {

@@ -378,7 +378,7 @@ TEST(CudaCalls, SaysWhereItListens) {
   zpp_xla_world_destroy(first);
 }
 
-/// The processor time of the calling thread in microseconds.
+/// Returns the processor time of the calling thread in microseconds.
 double getThreadUsec() {
   timespec time{};
   EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);

@@ -27,7 +27,8 @@ struct CollectiveView {
   std::vector<AxisRef> axes;
   std::string groupError;
 
-  /// The bytes that a device sends over each axis of `mesh` in one execution.
+  /// Returns the bytes that a device sends over each axis of `mesh` in one
+  /// execution.
   std::vector<int64_t> getSentBytes(const Mesh &mesh) const;
 };
 
@@ -63,8 +64,8 @@ private:
 /// "all_gather" and so on.
 llvm::StringRef getKindName(CollectiveKind kind);
 
-/// The mesh that the step runs on: `spec` (such as "node:2,gpu:4"), or the
-/// module's own mesh if `spec` is empty. Emits an error if `spec` does not
+/// Returns the mesh that the step runs on: `spec` (such as "node:2,gpu:4"), or
+/// the module's own mesh if `spec` is empty. Emits an error if `spec` does not
 /// parse or does not cover the devices of the module, or if there is no mesh at
 /// all.
 mlir::FailureOr<Mesh> getStepMesh(mlir::ModuleOp module, llvm::StringRef spec);

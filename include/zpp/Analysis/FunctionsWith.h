@@ -13,9 +13,9 @@
 
 namespace zpp {
 
-/// The functions below `root` that contain an op for which `isWanted` is true,
-/// or that call such a function, directly or through others. Takes time linear
-/// in the number of ops, also if functions are recursive.
+/// Returns the functions below `root` that contain an op for which `isWanted`
+/// is true, or that call such a function, directly or through others. Takes
+/// time linear in the number of ops, also if functions are recursive.
 llvm::DenseSet<mlir::Operation *>
 getFunctionsWith(mlir::Operation *root,
                  llvm::function_ref<bool(mlir::Operation *)> isWanted);

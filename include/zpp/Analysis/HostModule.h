@@ -27,13 +27,13 @@ mlir::WalkResult
 walkStep(mlir::Operation *root,
          llvm::function_ref<mlir::WalkResult(mlir::Operation *)> callback);
 
-/// The callee of a `zero.start` or of the custom call that it becomes. Null for
-/// other ops.
+/// Returns the callee of a `zero.start` or of the custom call that it becomes.
+/// Null for other ops.
 mlir::SymbolRefAttr getStartedCallee(mlir::Operation *op);
 
-/// The function that `op` runs beside the compute: its callee, or that of which
-/// the callee is an instance. Null for other ops, and if the module does not
-/// contain the function.
+/// Returns the function that `op` runs beside the compute: its callee, or that
+/// of which the callee is an instance. Null for other ops, and if the module
+/// does not contain the function.
 mlir::FunctionOpInterface getStartedFunction(mlir::Operation *op);
 
 } // namespace zpp

@@ -14,11 +14,11 @@
 
 namespace zpp {
 
-/// The first position in a file that `loc` names, or null.
+/// Returns the first position in a file that `loc` names, or null.
 mlir::FileLineColLoc findFileLocation(mlir::Location loc);
 
-/// The first position in a file that `loc` names, such as "step.py:12:3", or
-/// empty. For reports.
+/// Returns the first position in a file that `loc` names, such as
+/// "step.py:12:3", or empty. For reports.
 std::string getFileLocation(mlir::Location loc);
 
 /// The same with the name that the producer gave the op, such as

@@ -93,7 +93,7 @@ inline constexpr llvm::StringLiteral kGetsSecondary = "secondary";
 inline constexpr llvm::StringLiteral kGetsDifferences = "differences";
 inline constexpr llvm::StringLiteral kGetsAccumulate = "accumulate";
 
-/// The words of the attribute; empty for nullopt.
+/// Returns the words of the attribute; empty for nullopt.
 llvm::StringRef getKindName(std::optional<CollectiveKind> kind);
 llvm::StringRef getRoleName(std::optional<Role> role);
 llvm::StringRef getPhaseName(std::optional<Phase> phase);
@@ -102,24 +102,25 @@ llvm::StringRef getFloorName(Floor floor);
 /// The floor of that name; nullopt for other words.
 std::optional<Floor> parseFloor(llvm::StringRef name);
 
-/// The origin of `collective`, which is number `id` in the module.
+/// Returns the origin of `collective`, which is number `id` in the module.
 Origin getOrigin(const StepCollective &collective, const Mesh &mesh,
                  int64_t id);
 mlir::DictionaryAttr getOriginAttr(mlir::MLIRContext *context,
                                    const Origin &origin);
-/// The origin that `op` carries, if any.
+/// Returns the origin that `op` carries, if any.
 std::optional<Origin> getOrigin(mlir::Operation *op);
-/// The origins that `op` carries: several if it replaces several collectives.
+/// Returns the origins that `op` carries: several if it replaces several
+/// collectives.
 llvm::SmallVector<Origin> getOrigins(mlir::Operation *op);
-/// The origins of `collective`, which its op or its start carries.
+/// Returns the origins of `collective`, which its op or its start carries.
 llvm::SmallVector<Origin> getOrigins(const StepCollective &collective);
 /// True if there are any.
 bool hasOrigin(const StepCollective &collective);
-/// The floor of what `op` replaces: if it replaces several collectives, of the
-/// one that allows least.
+/// Returns the floor of what `op` replaces: if it replaces several collectives,
+/// of the one that allows least.
 Floor getFloor(mlir::Operation *op);
-/// The most elements that a block may have of what `op` replaces; 0 for any
-/// number.
+/// Returns the most elements that a block may have of what `op` replaces; 0 for
+/// any number.
 int64_t getLargestBlock(mlir::Operation *op);
 /// Why what `origins` tell of, whose floor is None, is not quantized.
 std::string getFloorReason(llvm::ArrayRef<Origin> origins);
@@ -127,9 +128,10 @@ std::string getFloorReason(llvm::ArrayRef<Origin> origins);
 /// returns the first two for the `zpp.origins` of a start.
 mlir::Attribute takeOrigin(mlir::Operation *op);
 
-/// The location of the collective `op`, with a name that leads back to it if it
-/// has an origin, such as "weight #3 params['w']": the runtime measures what it
-/// does to which. `input` is the argument of the step that it moves, or null.
+/// Returns the location of the collective `op`, with a name that leads back to
+/// it if it has an origin, such as "weight #3 params['w']": the runtime
+/// measures what it does to which. `input` is the argument of the step that it
+/// moves, or null.
 mlir::Location getNamedLocation(mlir::Operation *op, Role role,
                                 mlir::Value input);
 

@@ -37,12 +37,13 @@ class ProvenanceAnalysis {
 public:
   Provenance get(mlir::Value value) { return resolve(value).provenance; }
 
-  /// The ops between `value` and its root, from the value on, without barriers.
+  /// Returns the ops between `value` and its root, from the value on, without
+  /// barriers.
   llvm::SmallVector<mlir::Operation *> getPath(mlir::Value value);
 
-  /// The constant that defines `value`, also through loops, or null.
+  /// Returns the constant that defines `value`, also through loops, or null.
   mlir::Operation *getConstant(mlir::Value value);
-  /// The integer that all of its elements are, or nullopt.
+  /// Returns the integer that all of its elements are, or nullopt.
   std::optional<int64_t> getConstantInteger(mlir::Value value);
 
   /// A number that identifies the slice of the root that `value` holds,
@@ -74,7 +75,7 @@ private:
   };
 
   const Link &resolve(mlir::Value value);
-  /// The value that `value` comes from directly, and the op between.
+  /// Returns the value that `value` comes from directly, and the op between.
   Link getLink(mlir::Value value);
   mlir::Value getOuterValue(mlir::BlockArgument argument, bool &isStepInput);
   mlir::Value getPassedOperand(mlir::func::CallOp call, unsigned index,

@@ -39,8 +39,8 @@ public:
   /// The same for an op that does not call a function.
   static bool isHeavyItself(mlir::Operation *op);
 
-  /// The heavy ops of `block` in order. If there are none, the op that reads
-  /// and writes the most data.
+  /// Returns the heavy ops of `block` in order. If there are none, the op that
+  /// reads and writes the most data.
   llvm::SmallVector<mlir::Operation *> getIn(mlir::Block &block);
 
   /// How long a heavy op takes, compared with others: the operations of its
@@ -55,26 +55,26 @@ private:
   std::optional<llvm::DenseSet<mlir::Operation *>> functions;
 };
 
-/// The number of `ops` that come before `op`; all are in one block, and `ops`
-/// are in order. Two ops with the same number of heavy ops before them are in
-/// the same place, as far as overlap is concerned.
+/// Returns the number of `ops` that come before `op`; all are in one block, and
+/// `ops` are in order. Two ops with the same number of heavy ops before them
+/// are in the same place, as far as overlap is concerned.
 int64_t countBefore(llvm::ArrayRef<mlir::Operation *> ops, mlir::Operation *op);
 
 /// True if `op` is a `zero.start` or the custom call that it becomes.
 bool isStart(mlir::Operation *op);
-/// The wait of a start: the op that reads its outputs.
+/// Returns the wait of a start: the op that reads its outputs.
 mlir::Operation *getWait(mlir::Operation *start);
-/// The outputs of a start or wait, without ties and tokens.
+/// Returns the outputs of a start or wait, without ties and tokens.
 mlir::ValueRange getOutputs(mlir::Operation *startOrWait);
-/// The inputs of a start.
+/// Returns the inputs of a start.
 mlir::ValueRange getInputs(mlir::Operation *start);
-/// The number of the input whose memory `output`, the number of an output,
-/// takes over; nullopt for one with memory of its own, and for a `zero.start`,
-/// of which that is not known yet.
+/// Returns the number of the input whose memory `output`, the number of an
+/// output, takes over; nullopt for one with memory of its own, and for a
+/// `zero.start`, of which that is not known yet.
 std::optional<unsigned> getOverwrittenInput(mlir::Operation *start,
                                             unsigned output);
 
-/// The origins of the collectives that `start` runs.
+/// Returns the origins of the collectives that `start` runs.
 llvm::SmallVector<Origin> getStartedOrigins(mlir::Operation *start);
 /// True if `start` moves nothing but what has `role`.
 bool hasRole(mlir::Operation *start, Role role);

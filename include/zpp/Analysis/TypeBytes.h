@@ -13,16 +13,16 @@
 
 namespace zpp {
 
-/// The bits that an element takes in memory, or 0 if that is not known. A
-/// predicate takes a byte, a complex number both of its parts.
+/// Returns the bits that an element takes in memory, or 0 if that is not known.
+/// A predicate takes a byte, a complex number both of its parts.
 int64_t getElementBits(mlir::Type element);
 
-/// The bytes of a tensor or buffer of static shape, or of the part of a
+/// Returns the bytes of a tensor or buffer of static shape, or of the part of a
 /// partitioned tensor that one device holds; 0 for other types. If 64 bits do
 /// not hold the result, the largest number.
 int64_t getBytes(mlir::Type type);
 
-/// The sum over several types; saturates.
+/// Returns the sum over several types; saturates.
 int64_t getBytes(mlir::TypeRange types);
 
 } // namespace zpp

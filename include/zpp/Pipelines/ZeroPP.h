@@ -181,7 +181,7 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
                          "of the step, at least 268435456)"),
           llvm::cl::init(kDefaultPrefetchBytes)} {}
 
-/// The word of a value: "keep" of Frozen::Keep.
+/// Returns the word of a value: "keep" of Frozen::Keep.
 llvm::StringRef getWord(ZeroPPOptions::Target target);
 llvm::StringRef getWord(ZeroPPOptions::Frozen frozen);
 llvm::StringRef getWord(ZeroPPOptions::Start start);

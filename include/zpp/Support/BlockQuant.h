@@ -172,12 +172,12 @@ constexpr const char *nameOf(WireFormat format) {
   return "none";
 }
 
-/// The largest code of a format.
+/// Returns the largest code of a format.
 ZPP_HOST_DEVICE constexpr int32_t maxCode(WireFormat format) {
   return getTraits(format).maxCode;
 }
 
-/// The bytes of `count` codes.
+/// Returns the bytes of `count` codes.
 ZPP_HOST_DEVICE constexpr int64_t codeBytes(WireFormat format, int64_t count) {
   int32_t perByte = getTraits(format).codesPerByte;
   return (count + perByte - 1) / perByte;
@@ -245,7 +245,7 @@ ZPP_HOST_DEVICE float floatOfBits(uint32_t bits) {
 #endif
 }
 
-/// The bf16 with these bits, as f32 (exact).
+/// Returns the bf16 with these bits, as f32 (exact).
 ZPP_HOST_DEVICE float floatOfBF16Bits(uint16_t bits) {
   return floatOfBits(static_cast<uint32_t>(bits) << 16);
 }
@@ -259,8 +259,8 @@ ZPP_HOST_DEVICE uint32_t magnitudeBits(float value) {
   return bits < 0x00800000u ? 0u : bits;
 }
 
-/// The stored scale, as bf16 bits, of a block whose largest magnitudeBits is
-/// `amaxBits`.
+/// Returns the stored scale, as bf16 bits, of a block whose largest
+/// magnitudeBits is `amaxBits`.
 ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
   if (amaxBits == 0)
     return 0;
@@ -276,8 +276,8 @@ ZPP_HOST_DEVICE uint16_t scaleBits(uint32_t amaxBits, WireFormat format) {
   return static_cast<uint16_t>(up < 0x0080u ? 0x0080u : up);
 }
 
-/// The factor that `encodeValue` multiplies by: 1 / scale, or 0 if every code
-/// is 0.
+/// Returns the factor that `encodeValue` multiplies by: 1 / scale, or 0 if
+/// every code is 0.
 ZPP_HOST_DEVICE float inverseScale(float scale) {
   // The comparison is false for 0 and for NaN.
   if (!(scale > 0.0f))
@@ -300,7 +300,7 @@ ZPP_HOST_DEVICE int32_t encodeValue(float value, float inverse) {
 #endif
 }
 
-/// The value of `code` in a block with stored scale `scale` (as f32).
+/// Returns the value of `code` in a block with stored scale `scale` (as f32).
 ZPP_HOST_DEVICE float decodeValue(int32_t code, float scale) {
   return static_cast<float>(code) * scale;
 }

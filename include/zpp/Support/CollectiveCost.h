@@ -29,8 +29,8 @@ enum class CollectiveKind {
   CollectiveBroadcast,
 };
 
-/// The bytes that a device sends over each axis of `mesh`, indexed by its axes,
-/// in one execution over the groups of `refs`. `bytes` is
+/// Returns the bytes that a device sends over each axis of `mesh`, indexed by
+/// its axes, in one execution over the groups of `refs`. `bytes` is
 ///   AllGather            what a device contributes (its shard),
 ///   ReduceScatter        what a device keeps (its shard),
 ///   AllReduce            the whole operand,

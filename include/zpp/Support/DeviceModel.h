@@ -36,10 +36,10 @@ public:
   /// A device that is as fast as many.
   static DeviceModel getUsual();
 
-  /// The time of a product of `flops` operations on elements of `bits` bits
-  /// that moves `bytes` bytes: one of the two takes longer.
+  /// Returns the time of a product of `flops` operations on elements of `bits`
+  /// bits that moves `bytes` bytes: one of the two takes longer.
   double getProductUsec(double flops, int64_t bits, double bytes) const;
-  /// The time of a kernel that reads and writes `bytes` bytes.
+  /// Returns the time of a kernel that reads and writes `bytes` bytes.
   double getMemoryUsec(double bytes) const;
 
 private:

@@ -19,7 +19,7 @@
 
 namespace zpp {
 
-/// The f16 with these bits, as f32 (exact).
+/// Returns the f16 with these bits, as f32 (exact).
 inline float floatOfF16Bits(uint16_t bits) {
   uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   uint32_t magnitude = bits & 0x7fffu;

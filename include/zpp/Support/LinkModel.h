@@ -49,27 +49,28 @@ public:
   static std::optional<LinkModel> parse(const std::string &spec,
                                         const Mesh &mesh, std::string &error);
 
-  /// The time of an exchange in which a device sends sent[i] bytes over tier i
-  /// of the mesh. All tiers work at the same time.
+  /// Returns the time of an exchange in which a device sends sent[i] bytes over
+  /// tier i of the mesh. All tiers work at the same time.
   double getExchangeUsec(const std::vector<int64_t> &sent) const;
   /// True if sending takes less than the latency of such an exchange.
   bool isMostlyLatency(const std::vector<int64_t> &sent) const;
-  /// The time of each byte of one over a tier, without the latency.
+  /// Returns the time of each byte of one over a tier, without the latency.
   double getUsecPerByte(int64_t tier) const { return 1 / rates[tier].exchange; }
   /// The same for a collective that NCCL runs as a ring over a group of
   /// sizes[i] devices along axis i, in which each device passes `bytes` bytes
   /// on to the next one in every step. As NCCL does, it takes the protocol with
   /// which this is the fastest.
   double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
-  /// The time of a collective of NCCL over the groups of `refs`, whoever starts
-  /// it: of gathers, scatters and all-reduces as rings, of all-reduces of two
-  /// nodes as trees between them. `bytes` is as in `getSentBytes`.
+  /// Returns the time of a collective of NCCL over the groups of `refs`,
+  /// whoever starts it: of gathers, scatters and all-reduces as rings, of
+  /// all-reduces of two nodes as trees between them. `bytes` is as in
+  /// `getSentBytes`.
   double getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
                            const std::vector<AxisRef> &refs,
                            int64_t bytes) const;
-  /// The time of a gather that takes a hop over each tier, from the slowest on.
-  /// While one is in its slowest hop, others are in theirs: of these only the
-  /// latency counts.
+  /// Returns the time of a gather that takes a hop over each tier, from the
+  /// slowest on. While one is in its slowest hop, others are in theirs: of
+  /// these only the latency counts.
   double getHopsUsec(const Mesh &mesh, const std::vector<AxisRef> &refs,
                      int64_t bytes) const;
 
@@ -83,7 +84,7 @@ public:
   static constexpr Protocol kProtocols[] = {
       {0.6, 2.7, 0.5}, {1.9, 4.0, 0.92}, {3.4, 14, 1}};
 
-  /// The time of a kernel that reads and writes `bytes` bytes in total.
+  /// Returns the time of a kernel that reads and writes `bytes` bytes in total.
   static double getKernelUsec(int64_t bytes);
 
 private:
@@ -101,9 +102,9 @@ private:
   std::vector<double> latencyUsec;
 };
 
-/// The best number of stages for a collective, at most `most`, given the time
-/// that each of its hops takes in one piece. The hops of one stage run under
-/// those of others, but each stage has the latency of every hop.
+/// Returns the best number of stages for a collective, at most `most`, given
+/// the time that each of its hops takes in one piece. The hops of one stage run
+/// under those of others, but each stage has the latency of every hop.
 int64_t chooseStages(const std::vector<double> &hopUsec, int64_t most);
 
 } // namespace zpp

@@ -58,20 +58,21 @@ public:
   static std::optional<Mesh> parse(std::string_view text, std::string &error);
 
   const std::vector<MeshAxis> &getAxes() const { return axes; }
-  /// The strides of the axes, or nothing if the grid is row-major.
+  /// Returns the strides of the axes, or nothing if the grid is row-major.
   const std::vector<int64_t> &getStrides() const { return strides; }
   int64_t numDevices() const;
-  /// The indices of the axes of more than one device, those with the smallest
-  /// stride first.
+  /// Returns the indices of the axes of more than one device, those with the
+  /// smallest stride first.
   std::vector<size_t> getOrder() const;
   /// Index of the axis, or -1.
   int64_t findAxis(std::string_view name) const;
   /// Index of the axis with the slowest link among those of `refs`, which must
   /// not be empty.
   int64_t findSlowest(const std::vector<AxisRef> &refs) const;
-  /// The difference of the ids of devices that are neighbours along `ref`.
+  /// Returns the difference of the ids of devices that are neighbours along
+  /// `ref`.
   int64_t getStride(const AxisRef &ref) const;
-  /// The whole axis as a reference.
+  /// Returns the whole axis as a reference.
   AxisRef getAxis(int64_t index) const;
   /// Coordinate of `device` along `ref`.
   int64_t getCoordinate(int64_t device, const AxisRef &ref) const;
@@ -83,9 +84,9 @@ public:
   /// "node:2,gpu:4", or "node:2@1,gpu:4@2" if the grid is not row-major.
   std::string str() const;
 
-  /// The groups of devices that differ only along `refs`, which must be valid.
-  /// Each group is ordered with refs[0] most significant; groups are ordered by
-  /// their first device.
+  /// Returns the groups of devices that differ only along `refs`, which must be
+  /// valid. Each group is ordered with refs[0] most significant; groups are
+  /// ordered by their first device.
   std::vector<std::vector<int64_t>>
   getGroups(const std::vector<AxisRef> &refs) const;
 

@@ -12,8 +12,8 @@
 
 namespace zpp {
 
-/// The axes (and parts of axes) of `other`, a grid of the same devices, whose
-/// groups are those of `refs` on `mesh`, which must be valid. The same as
+/// Returns the axes (and parts of axes) of `other`, a grid of the same devices,
+/// whose groups are those of `refs` on `mesh`, which must be valid. The same as
 /// other.factorGroups(mesh.getGroups(refs)), without looking at each device.
 /// nullopt if there are none.
 std::optional<std::vector<AxisRef>>

@@ -30,11 +30,12 @@ struct TierHop {
   int64_t format;
 };
 
-/// The hops of a scatter over `refs`, the innermost first, with `numFormats`
-/// (at least 1) formats: one hop per tier. Formats belong to the tiers of the
-/// mesh, whichever of them `refs` has: the last to the slowest one, the first
-/// to the fastest and so on, and the one before the last to all that are left.
-/// A tier of one device counts. One format alone is one hop over all tiers.
+/// Returns the hops of a scatter over `refs`, the innermost first, with
+/// `numFormats` (at least 1) formats: one hop per tier. Formats belong to the
+/// tiers of the mesh, whichever of them `refs` has: the last to the slowest
+/// one, the first to the fastest and so on, and the one before the last to all
+/// that are left. A tier of one device counts. One format alone is one hop over
+/// all tiers.
 std::vector<TierHop> getTierHops(const Mesh &mesh,
                                  const std::vector<AxisRef> &refs,
                                  int64_t numFormats);
@@ -51,10 +52,11 @@ struct HopPlan {
   /// Pipeline stages: each moves its share of every slice through all hops.
   int64_t stages = 1;
 
-  /// The axes of the dim, most significant first: outermost hop to innermost.
-  /// A device's slice number is its position along these.
+  /// Returns the axes of the dim, most significant first: outermost hop to
+  /// innermost. A device's slice number is its position along these.
   std::vector<AxisRef> getDimRefs() const;
-  /// The rows of a slice. The dim is padded to a multiple of the slices.
+  /// Returns the rows of a slice. The dim is padded to a multiple of the
+  /// slices.
   int64_t getUnit() const;
 
   /// How hop `hop` of stage `stage` cuts its tensor into chunks. The tensor of

@@ -42,7 +42,7 @@ public:
   double getEnd(size_t task, double begin) const {
     return begin + tasks[task].usec;
   }
-  /// The time for which `resource` is occupied in any schedule.
+  /// Returns the time for which `resource` is occupied in any schedule.
   double getBusy(size_t resource) const;
 
   /// Says what is wrong with a schedule in which task `i` begins at

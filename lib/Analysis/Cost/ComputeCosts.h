@@ -21,7 +21,7 @@ bool isFree(mlir::Operation *op);
 /// True if `op` can be part of a kernel of element-wise ops.
 bool isFusible(mlir::Operation *op);
 
-/// The value that `value` holds the data of, before they are moved.
+/// Returns the value that `value` holds the data of, before they are moved.
 mlir::Value getStoredSource(mlir::Value value);
 
 /// True if `value` is in memory. A chain of ops that `fuses` accepts is one
@@ -38,7 +38,7 @@ public:
 
   /// For an op without communication. Regions are not looked into.
   double getUsec(mlir::Operation *op);
-  /// The floating-point operations that a device does for `op`.
+  /// Returns the floating-point operations that a device does for `op`.
   double getFlops(mlir::Operation *op);
 
 private:

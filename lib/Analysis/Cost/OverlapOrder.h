@@ -13,10 +13,10 @@
 
 namespace zpp {
 
-/// The ops of `block` in the order in which XLA runs them on GPUs: first the
-/// one that its memory scheduler finds, then, where there are collectives, that
-/// of its latency hiding scheduler. An XLA collective is there twice, where it
-/// starts and where it is done.
+/// Returns the ops of `block` in the order in which XLA runs them on GPUs:
+/// first the one that its memory scheduler finds, then, where there are
+/// collectives, that of its latency hiding scheduler. An XLA collective is
+/// there twice, where it starts and where it is done.
 ///
 /// Both are simplified: this is for what is alive at one time.
 llvm::SmallVector<mlir::Operation *>

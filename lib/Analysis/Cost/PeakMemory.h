@@ -18,11 +18,11 @@ namespace zpp {
 /// `devices` devices.
 int64_t getStateBytes(mlir::FunctionOpInterface function, int64_t devices);
 
-/// The most bytes that are alive at one time in `block`, without its arguments,
-/// in the order in which XLA runs its ops on GPUs: a value that is stored is
-/// alive from its op to the last op that reads it, or that reads what moves or
-/// fuses it. Results of the block take the memory of its arguments, as in a
-/// step whose arguments are donated, and so do the results of loops.
+/// Returns the most bytes that are alive at one time in `block`, without its
+/// arguments, in the order in which XLA runs its ops on GPUs: a value that is
+/// stored is alive from its op to the last op that reads it, or that reads what
+/// moves or fuses it. Results of the block take the memory of its arguments, as
+/// in a step whose arguments are donated, and so do the results of loops.
 int64_t getPeakBytes(mlir::Block &block, ComputeCosts &costs,
                      StoredValues &stored);
 

@@ -212,8 +212,8 @@ private:
     return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
   }
 
-  /// The outputs of its start that a wait reads. Before them, a custom call has
-  /// the inputs.
+  /// Returns the outputs of its start that a wait reads. Before them, a custom
+  /// call has the inputs.
   static ValueRange getStarted(Operation *op) {
     if (auto wait = dyn_cast<zero::WaitOp>(op))
       return wait.getStarted();

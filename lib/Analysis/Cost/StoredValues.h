@@ -20,8 +20,8 @@ public:
   bool isStored(mlir::OpResult result);
   /// True if a result of `op` is in memory.
   bool storesAny(mlir::Operation *op);
-  /// The bytes of a result that is stored. Where only casts read what a kernel
-  /// computes, it writes what they make of it.
+  /// Returns the bytes of a result that is stored. Where only casts read what a
+  /// kernel computes, it writes what they make of it.
   int64_t getStoredBytes(mlir::OpResult result);
 
 private:

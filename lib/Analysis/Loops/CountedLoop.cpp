@@ -126,8 +126,8 @@ static bool isIota(Value value, const CountedLoop &loop) {
          type.getRank() == 1 && type.getElementType().isInteger();
 }
 
-/// The tensor of rank 1 of which `op` takes one element, and the index. JAX
-/// calls a function for it.
+/// Returns the tensor of rank 1 of which `op` takes one element, and the index.
+/// JAX calls a function for it.
 static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
   auto call = dyn_cast<func::CallOp>(op);
   Operation *slice = op;

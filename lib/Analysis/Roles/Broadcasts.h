@@ -30,8 +30,8 @@ private:
   Node strip(Node node) const;
   /// True if all elements of `node` are zero.
   bool isZero(Node node) const;
-  /// The condition under which `node` is not zero, and whether it has to be
-  /// false; -1 if there is none.
+  /// Returns the condition under which `node` is not zero, and whether it has
+  /// to be false; -1 if there is none.
   std::pair<Node, bool> getCondition(Node node) const;
   /// True if `node` compares a number that each device of `sum` has to itself
   /// with one that is the same on all.

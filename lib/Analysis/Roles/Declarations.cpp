@@ -12,7 +12,8 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The function of the module whose arguments are the inputs of the step.
+/// Returns the function of the module whose arguments are the inputs of the
+/// step.
 static func::FuncOp getStep(ModuleOp module) {
   for (auto function : module.getOps<func::FuncOp>())
     if (function.isPublic() && !function.isExternal())

@@ -176,7 +176,7 @@ SmallVector<RoleFinder::Candidate> RoleFinder::getGathers() {
   return gathers;
 }
 
-/// The sums of single numbers: norms, losses, counts.
+/// Returns the sums of single numbers: norms, losses, counts.
 SmallVector<Value> RoleFinder::getSumsOfScalars() const {
   SmallVector<Value> sums;
   for (const StepCollective &sum : collectives)

@@ -35,7 +35,7 @@ char flip(char signs) {
          ((signs & (kDown | kSquareDown)) >> 1);
 }
 
-/// The product of two such values: squares have a sign of their own.
+/// Returns the product of two such values: squares have a sign of their own.
 char getProduct(char left, char right) {
   auto has = [](char signs, char sign) { return (signs & sign) != 0; };
   if (((left | right) & (kSquareUp | kSquareDown)) != 0)
@@ -144,7 +144,7 @@ private:
     return points->getValues(gathers);
   }
 
-  /// The difference of `terms`, at points that these gathers tell.
+  /// Returns the difference of `terms`, at points that these gathers tell.
   GradientDifference getBetween(ArrayRef<Node> terms, Set left, Set right) {
     int64_t rows = getStackedRows(graph, terms[0], terms[1]);
     return {
@@ -334,7 +334,7 @@ private:
     return keepsOrder(op) || op->getName().stripDialect() == "sqrt" ? signs : 0;
   }
 
-  /// The parts that each value has of the sums, and of `known` inputs.
+  /// Returns the parts that each value has of the sums, and of `known` inputs.
   std::vector<char> getSigns(ArrayRef<std::pair<Node, char>> known) const {
     std::vector<char> found(graph.size());
     for (auto [node, number] : numbers)

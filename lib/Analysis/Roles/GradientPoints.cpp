@@ -75,7 +75,8 @@ GradientPoints::findApart(ValueGraph::Node one, ValueGraph::Node other,
   return std::nullopt;
 }
 
-/// The static slices of which `node` holds elements, by what they are of.
+/// Returns the static slices of which `node` holds elements, by what they are
+/// of.
 static llvm::DenseMap<ValueGraph::Node, Attribute>
 getSlices(const ValueGraph &graph, ValueGraph::Node node) {
   llvm::DenseMap<ValueGraph::Node, Attribute> slices;

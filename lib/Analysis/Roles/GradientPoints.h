@@ -32,11 +32,11 @@ public:
   std::optional<std::pair<NumberSets::Set, NumberSets::Set>>
   findApart(ValueGraph::Node one, ValueGraph::Node other,
             llvm::ArrayRef<NumberSets::Set> inputs) const;
-  /// The results of these gathers.
+  /// Returns the results of these gathers.
   llvm::SmallVector<mlir::Value> getValues(NumberSets::Set gathers) const;
 
 private:
-  /// The gathers that `node` depends on, also by way of sums.
+  /// Returns the gathers that `node` depends on, also by way of sums.
   NumberSets::Set getAllGathers(ValueGraph::Node node) const;
 
   const ValueGraph &graph;
@@ -44,8 +44,9 @@ private:
   std::vector<NumberSets::Set> points, sums;
 };
 
-/// The rows of a tensor of which `left` and `right` have different ones, as
-/// where vmap computes both alike; 0 if they have no such tensor in common.
+/// Returns the rows of a tensor of which `left` and `right` have different
+/// ones, as where vmap computes both alike; 0 if they have no such tensor in
+/// common.
 int64_t getStackedRows(const ValueGraph &graph, ValueGraph::Node left,
                        ValueGraph::Node right);
 

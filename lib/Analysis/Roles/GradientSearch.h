@@ -100,8 +100,8 @@ private:
   void findLeaves();
   void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData,
                    llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
-  /// The values that are moved into products with other weights, without
-  /// collectives on the way.
+  /// Returns the values that are moved into products with other weights,
+  /// without collectives on the way.
   std::vector<char> findContracted();
   void findUses();
   void findAutodiff();
@@ -109,7 +109,7 @@ private:
   /// that a statistic may start with zeros of the backward pass.
   bool isTransposed(Node node) const;
 
-  /// The leaves that may be weights and that `node` depends on.
+  /// Returns the leaves that may be weights and that `node` depends on.
   Set getWeightLeaves(Node node) {
     return sets.intersect(leavesOf[node], weightLeaves);
   }
@@ -139,7 +139,8 @@ private:
   const Use *findPartner(Node contracted, Node other,
                          llvm::function_ref<bool(const Use &)> isEnough,
                          bool &isOnly);
-  /// The uses among which findPartner() chooses, but for what `isEnough` says.
+  /// Returns the uses among which findPartner() chooses, but for what
+  /// `isEnough` says.
   llvm::SmallVector<size_t, 4> getCandidates(Node contracted, Node other);
   /// How certain it is that `use` is the one whose weight has a gradient that
   /// contracts `contracted`, from 0 to kHighestRank.
@@ -190,14 +191,14 @@ private:
   /// 1 if elements of `target` grow with those of the source of `edge`, -1 if
   /// they shrink with them; 0 if neither is known.
   int getDirection(Node target, const Edge &edge);
-  /// The sign of a factor that is a constant or a rate, or 0.
+  /// Returns the sign of a factor that is a constant or a rate, or 0.
   int getSign(Node factor);
   int findSign(Node factor);
 
   const Use *findReduced(Node source);
   /// x of `(x - y) + y` or `(x + y) - y`, or -1 for other values.
   Node getKept(Node node) const;
-  /// The gathers and inputs that the weight of `use` is made of; with
+  /// Returns the gathers and inputs that the weight of `use` is made of; with
   /// `isDirect`, those of which it holds elements.
   llvm::SmallVector<mlir::Value> getWeights(const Use &use,
                                             bool isDirect) const;

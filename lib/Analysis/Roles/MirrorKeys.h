@@ -13,9 +13,10 @@
 
 namespace zpp {
 
-/// The keys of a gather or a scatter. A scatter mirrors a gather if they share
-/// a key: their shapes are equal either at the collective or where the weight
-/// is stored, since XLA's partitioner leaves transposes after scatters.
+/// Returns the keys of a gather or a scatter. A scatter mirrors a gather if
+/// they share a key: their shapes are equal either at the collective or where
+/// the weight is stored, since XLA's partitioner leaves transposes after
+/// scatters.
 llvm::SmallVector<std::string> getMirrorKeys(const StepCollective &collective);
 
 } // namespace zpp

@@ -42,7 +42,8 @@ private:
   /// Calls `visit` for each edge from `node`, with its target.
   void forEachReader(Node node,
                      llvm::function_ref<void(const Edge &, Node target)> visit);
-  /// The nodes that follow from `sources` over edges that `follows` accepts.
+  /// Returns the nodes that follow from `sources` over edges that `follows`
+  /// accepts.
   NodeSet
   getReached(llvm::ArrayRef<Node> sources,
              llvm::function_ref<bool(const Edge &, Node target)> follows);

@@ -104,7 +104,7 @@ void RoleFinder::run() {
   setPhases();
 }
 
-/// The inputs of the step that are gathered.
+/// Returns the inputs of the step that are gathered.
 llvm::DenseSet<Value> RoleFinder::findGatheredInputs() {
   llvm::DenseSet<Value> inputs;
   for (const StepCollective &collective : collectives)
@@ -117,8 +117,8 @@ static bool isInteger(Value input) {
   return getElementTypeOrSelf(input.getType()).isInteger();
 }
 
-/// The inputs of the step that manual computations split, and the axes that
-/// split them.
+/// Returns the inputs of the step that manual computations split, and the axes
+/// that split them.
 RoleFinder::SplitInputs RoleFinder::findSplitInputs(ModuleOp module,
                                                     const Mesh &mesh) {
   SplitInputs result;
@@ -294,7 +294,7 @@ Objection RoleFinder::chooseBlock(StepCollective &collective) {
   return {};
 }
 
-/// The keys of getMirrorKeys(), numbered.
+/// Returns the keys of getMirrorKeys(), numbered.
 SmallVector<int64_t, 2> RoleFinder::getKeys(const StepCollective &collective) {
   auto [it, isNew] = mirrorKeys.try_emplace(collective.op);
   if (isNew)

@@ -22,8 +22,8 @@ using Edge = ValueGraph::Edge;
 using Shape = ArrayRef<int64_t>;
 using Dims = SmallVector<bool>;
 
-/// The elements after those of `numbering` dims in row-major order; of a tensor
-/// of `shape`, all where there is none.
+/// Returns the elements after those of `numbering` dims in row-major order; of
+/// a tensor of `shape`, all where there is none.
 static int64_t getParameterSize(Shape shape, ArrayRef<bool> numbering) {
   int64_t size = 1;
   for (size_t dim = shape.size(); dim-- > 0 && !numbering[dim];)
@@ -31,8 +31,8 @@ static int64_t getParameterSize(Shape shape, ArrayRef<bool> numbering) {
   return size;
 }
 
-/// The dims that number parameters of `size` elements in a tensor of `shape`.
-/// If one begins within a dim, so does each of its rows.
+/// Returns the dims that number parameters of `size` elements in a tensor of
+/// `shape`. If one begins within a dim, so does each of its rows.
 static Dims getDims(Shape shape, int64_t size) {
   Dims dims(shape.size());
   int64_t elements = 1;
@@ -43,9 +43,9 @@ static Dims getDims(Shape shape, int64_t size) {
   return dims;
 }
 
-/// The elements of a parameter in a part of a tensor of shape `whole`, in which
-/// it has `size`: in row-major order, each begins at a multiple of it. 0 if all
-/// are of one.
+/// Returns the elements of a parameter in a part of a tensor of shape `whole`,
+/// in which it has `size`: in row-major order, each begins at a multiple of it.
+/// 0 if all are of one.
 static int64_t getPartSize(Shape whole, Shape part, int64_t size) {
   Dims dims = getDims(whole, size);
   for (size_t dim = whole.size(); dim-- > 0;) {
@@ -111,7 +111,7 @@ public:
     }
   }
 
-  /// The elements of a parameter, or 0 if all are of one.
+  /// Returns the elements of a parameter, or 0 if all are of one.
   int64_t getSize(Node node) const {
     return isWhole[node] || sizes[node] >= graph.getCount(node) ? 0
                                                                 : sizes[node];

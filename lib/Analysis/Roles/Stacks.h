@@ -28,7 +28,7 @@ public:
   int64_t getPartSize(mlir::Value value, mlir::RankedTensorType whole,
                       mlir::RankedTensorType part) const;
 
-  /// The stacks among the inputs of the step and what it gathers.
+  /// Returns the stacks among the inputs of the step and what it gathers.
   llvm::ArrayRef<mlir::Value> getValues() const { return values; }
 
 private:

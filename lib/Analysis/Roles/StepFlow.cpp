@@ -18,7 +18,7 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The number of elements of a tensor, or nullopt if it is not known.
+/// Returns the number of elements of a tensor, or nullopt if it is not known.
 static std::optional<int64_t> getNumElements(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   if (!shaped || !shaped.hasStaticShape())

@@ -146,7 +146,7 @@ private:
     edges.push_back({from, getNumber(target), kind});
   }
 
-  /// The values each of which makes the edge Computed if it is data.
+  /// Returns the values each of which makes the edge Computed if it is data.
   llvm::SmallVector<mlir::Value> getFactors(size_t index) const;
   /// Marks what follows from marked values, and differs between devices.
   void spreadData(std::vector<char> &data) const;

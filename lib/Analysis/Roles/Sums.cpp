@@ -156,7 +156,7 @@ bool RoleFinder::isProven(const StepCollective &sum) {
          (kind == Kind::Partner && !getProver().hasNames());
 }
 
-/// The sums that may sum gradients. The others get their reasons.
+/// Returns the sums that may sum gradients. The others get their reasons.
 SmallVector<StepCollective *> RoleFinder::getSums() {
   SmallVector<StepCollective *> sums;
   declaredUpdates = flow.getUpdatesOf(
@@ -300,8 +300,8 @@ RoleFinder::getPoints(const GradientDifference &difference) {
   return found;
 }
 
-/// The argument of the step of which `proof` has found a gradient; null if that
-/// is none, or one of several.
+/// Returns the argument of the step of which `proof` has found a gradient; null
+/// if that is none, or one of several.
 static BlockArgument getArgument(const GradientProof &proof,
                                  ProvenanceAnalysis &provenances) {
   llvm::SmallDenseSet<Value> inputs;

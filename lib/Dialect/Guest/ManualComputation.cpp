@@ -46,7 +46,7 @@ static std::optional<SmallVector<std::string>> readShardings(Attribute attr) {
   return shardings;
 }
 
-/// The shardings in the attribute `name` of a manual computation.
+/// Returns the shardings in the attribute `name` of a manual computation.
 static SmallVector<std::string> getShardings(Operation *manual,
                                              StringRef name) {
   return *readShardings(manual->getAttr(name));

@@ -77,7 +77,7 @@ static std::optional<bool> compareIndices(Operation *op, int64_t a, int64_t b) {
 /// An integer for each device, if it is known.
 using Table = std::optional<std::vector<int64_t>>;
 
-/// The entries of a constant table, of rank 1, at `indices`.
+/// Returns the entries of a constant table, of rank 1, at `indices`.
 static Table lookUp(Value entries, ArrayRef<int64_t> indices) {
   Operation *constant = entries.getDefiningOp();
   auto data = constant && isNamed(constant, "stablehlo.constant")
@@ -105,7 +105,7 @@ static std::vector<int64_t> select(ArrayRef<int64_t> conditions,
   return table;
 }
 
-/// The results of `op`, a comparison or arithmetic on integers.
+/// Returns the results of `op`, a comparison or arithmetic on integers.
 static Table combine(Operation *op, ArrayRef<int64_t> lhs,
                      ArrayRef<int64_t> rhs) {
   StringRef name = op->getName().getStringRef();
@@ -240,7 +240,7 @@ Value zpp::buildSliceAt(RewriterBase &builder, Location loc, Value value,
 // Casts and transposes
 //===----------------------------------------------------------------------===//
 
-/// The dims of `type` that are not of size 1.
+/// Returns the dims of `type` that are not of size 1.
 static std::optional<SmallVector<int64_t>> getRealDims(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor || !tensor.hasStaticShape())

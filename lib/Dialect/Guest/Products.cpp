@@ -15,8 +15,8 @@
 using namespace mlir;
 using namespace zpp;
 
-/// The numbers in the brackets after `name` in the text of an attribute:
-/// "name = [0, 1]".
+/// Returns the numbers in the brackets after `name` in the text of an
+/// attribute: "name = [0, 1]".
 static SmallVector<int64_t> getNumbersIn(StringRef text, StringRef name) {
   SmallVector<int64_t> numbers;
   size_t begin = text.find(name);
@@ -32,8 +32,8 @@ static SmallVector<int64_t> getNumbersIn(StringRef text, StringRef name) {
   return numbers;
 }
 
-/// The dims of a kernel that are summed over: all but its output features, in
-/// "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]".
+/// Returns the dims of a kernel that are summed over: all but its output
+/// features, in "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]".
 static SmallVector<int64_t> getSummedKernelDims(StringRef text) {
   SmallVector<StringRef> kernel;
   text.split("x[").second.split(']').first.split(kernel, ',');
@@ -76,8 +76,8 @@ std::optional<ProductDims> zpp::getProductDims(Operation *op,
   return dims;
 }
 
-/// The dims of both operands of a `dot_general`; nullopt for other ops, and if
-/// the operands are not treated alike.
+/// Returns the dims of both operands of a `dot_general`; nullopt for other ops,
+/// and if the operands are not treated alike.
 static std::optional<std::array<ProductDims, 2>> getBothDims(Operation *op) {
   // An algorithm names a type for each operand.
   if (!isNamed(op, "stablehlo.dot_general") || op->hasAttr("algorithm") ||
@@ -91,8 +91,8 @@ static std::optional<std::array<ProductDims, 2>> getBothDims(Operation *op) {
   return std::array<ProductDims, 2>{*left, *right};
 }
 
-/// The order of the dims of the result if the operands were exchanged; nullopt
-/// if the result does not fit the operands, which nothing has verified.
+/// Returns the order of the dims of the result if the operands were exchanged;
+/// nullopt if the result does not fit the operands, which nothing has verified.
 static std::optional<SmallVector<int64_t>>
 getExchanged(Operation *product, const ProductDims &left) {
   auto type = cast<RankedTensorType>(product->getOperand(0).getType());
@@ -109,7 +109,7 @@ getExchanged(Operation *product, const ProductDims &left) {
   return order;
 }
 
-/// The dimension numbers of a `dot_general`, as StableHLO prints them.
+/// Returns the dimension numbers of a `dot_general`, as StableHLO prints them.
 static Attribute getDotDims(MLIRContext *context, const ProductDims &left,
                             const ProductDims &right) {
   SmallVector<std::string> fields;

@@ -80,8 +80,8 @@ std::optional<ModuleMesh> zpp::lookupMesh(Operation *from, StringRef name) {
   return getModuleMesh(op);
 }
 
-/// The axis `name` of `mesh`, or its part (preSize)size if `preSize` has text.
-/// What `mesh` does not have is a reference that does not verify.
+/// Returns the axis `name` of `mesh`, or its part (preSize)size if `preSize`
+/// has text. What `mesh` does not have is a reference that does not verify.
 static AxisRef getAxisRef(const Mesh &mesh, StringRef name, StringRef preSize,
                           StringRef size) {
   AxisRef ref{name.str(), 1, 0};
@@ -94,8 +94,8 @@ static AxisRef getAxisRef(const Mesh &mesh, StringRef name, StringRef preSize,
   return ref;
 }
 
-/// The groups of `refs` on `mesh`. If these overlap, or are not of the mesh,
-/// returns nullopt and sets `error`.
+/// Returns the groups of `refs` on `mesh`. If these overlap, or are not of the
+/// mesh, returns nullopt and sets `error`.
 static std::optional<ReplicaGroups> getGroups(const ModuleMesh &mesh,
                                               const std::vector<AxisRef> &refs,
                                               std::string &error) {
@@ -110,9 +110,9 @@ static std::optional<ReplicaGroups> getGroups(const ModuleMesh &mesh,
   return groups;
 }
 
-/// The devices of `groups`. Ids are those of replicas or partitions unless `op`
-/// uses flattened ids (StableHLO, "process groups"). If they do not fit those
-/// of the module, returns nullopt and sets `error`.
+/// Returns the devices of `groups`. Ids are those of replicas or partitions
+/// unless `op` uses flattened ids (StableHLO, "process groups"). If they do not
+/// fit those of the module, returns nullopt and sets `error`.
 static std::optional<ReplicaGroups>
 getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
   auto [replicas, partitions] =

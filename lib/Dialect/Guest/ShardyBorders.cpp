@@ -38,8 +38,8 @@ static Attribute readText(Attribute attributes, StringRef name) {
   return parseAttribute(text, text.getContext());
 }
 
-/// The values, in order, that are the parts of the result of `op`: of a tuple,
-/// or the result itself. Empty if the tuple is used otherwise.
+/// Returns the values, in order, that are the parts of the result of `op`: of a
+/// tuple, or the result itself. Empty if the tuple is used otherwise.
 static SmallVector<Value> getParts(Operation *op) {
   auto tuple = op->getNumResults() == 1
                    ? dyn_cast<TupleType>(op->getResult(0).getType())
@@ -61,8 +61,8 @@ static SmallVector<Value> getParts(Operation *op) {
   return parts;
 }
 
-/// The op that takes `values`, all of them and nothing else, in order; null if
-/// there is none. Parts that nobody reads are null.
+/// Returns the op that takes `values`, all of them and nothing else, in order;
+/// null if there is none. Parts that nobody reads are null.
 static Operation *getReader(ArrayRef<Value> values) {
   for (Value value : values)
     if (value && value.hasOneUse()) {

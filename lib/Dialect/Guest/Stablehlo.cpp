@@ -57,7 +57,7 @@ std::optional<CollectiveKind> zpp::getGuestCollective(Operation *op) {
       .Default(std::nullopt);
 }
 
-/// The attribute of a collective that names its dim.
+/// Returns the attribute of a collective that names its dim.
 static std::optional<NamedAttribute> getDimAttribute(Operation *op) {
   for (StringRef name : {"split_axis", "split_dimension", "scatter_axis",
                          "scatter_dimension", "gather_axis", "all_gather_dim"})
@@ -78,7 +78,8 @@ void zpp::setCollectiveDim(Operation *op, int64_t dim) {
       IntegerAttr::get(cast<IntegerAttr>(attribute.getValue()).getType(), dim));
 }
 
-/// The op that combines the two arguments of a reduction's region, or null.
+/// Returns the op that combines the two arguments of a reduction's region, or
+/// null.
 static Operation *getReducer(Operation *op) {
   if (!op->getRegion(0).hasOneBlock() || op->getRegion(0).front().empty())
     return nullptr;
@@ -155,7 +156,7 @@ std::optional<int64_t> zpp::getConstantInteger(Value value) {
   return data.getSplatValue<APInt>().getSExtValue();
 }
 
-/// The elements of `op`, a constant of equal ones; null for other ops.
+/// Returns the elements of `op`, a constant of equal ones; null for other ops.
 static DenseElementsAttr getSplatConstant(Operation *op) {
   auto data = op && isNamed(op, guest::kConstant)
                   ? op->getAttrOfType<DenseElementsAttr>("value")

@@ -43,7 +43,7 @@ static WrittenGroups listGroups(MLIRContext *context,
   return {DenseElementsAttr::get(type, ArrayRef(ids)), size};
 }
 
-/// The mesh that `kGroupMeshAttr` names, if its devices are in order.
+/// Returns the mesh that `kGroupMeshAttr` names, if its devices are in order.
 static std::optional<Mesh> getGroupMesh(ModuleOp module) {
   auto name = module ? module->getAttrOfType<FlatSymbolRefAttr>(kGroupMeshAttr)
                      : FlatSymbolRefAttr();

@@ -60,7 +60,7 @@ public:
   /// process must have left before, unless another thread makes them leave.
   ~ControlServer();
 
-  /// The endpoint with the port that is listened on.
+  /// Returns the endpoint with the port that is listened on.
   const std::string &getEndpoint() const;
 
   class Loop;
@@ -126,7 +126,7 @@ public:
   /// on fail; others continue.
   void leave();
 
-  /// The failure that was passed to onFailure or fail().
+  /// Returns the failure that was passed to onFailure or fail().
   Failure getFailure() const;
 
   class Loop;

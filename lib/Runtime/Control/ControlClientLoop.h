@@ -85,7 +85,7 @@ private:
   void wake();
   /// Ends what the rank waits for. False if it had failed before, or left.
   bool setFailure(Failure cause);
-  /// The error if there is no answer, or an answer in another protocol.
+  /// Returns the error if there is no answer, or an answer in another protocol.
   Status getSilence() const;
   Status getForeign() const;
 

@@ -131,7 +131,7 @@ private:
   void failRound(const Group &group, const Status &cause);
   void failWorld(const Status &cause);
   void notify(int64_t rank, Failure failure);
-  /// The exchange that `rank` waits in.
+  /// Returns the exchange that `rank` waits in.
   std::string getTitle(int64_t rank) const;
 
   const std::chrono::microseconds timeLimit;

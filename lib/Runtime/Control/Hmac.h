@@ -16,10 +16,10 @@ namespace zpp::rt {
 
 inline constexpr size_t kDigestBytes = 32;
 
-/// The SHA-256 of `data` (FIPS 180-4), kDigestBytes bytes.
+/// Returns the SHA-256 of `data` (FIPS 180-4), kDigestBytes bytes.
 std::string getSha256(std::string_view data);
 
-/// The HMAC-SHA-256 of `data` (RFC 2104), kDigestBytes bytes.
+/// Returns the HMAC-SHA-256 of `data` (RFC 2104), kDigestBytes bytes.
 std::string getHmac(std::string_view key, std::string_view data);
 
 /// Whether two texts are equal. The time depends on their sizes alone, so that

@@ -82,7 +82,7 @@ Transfer send(const Descriptor &connection, const std::string &data,
 class WakeUp {
 public:
   Status create();
-  /// The descriptor to poll() for input.
+  /// Returns the descriptor to poll() for input.
   int get() const { return readEnd.get(); }
   void signal();
   void clear();

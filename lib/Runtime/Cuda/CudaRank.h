@@ -36,7 +36,7 @@
 
 namespace zpp::rt {
 
-/// The text that all ranks of a world must agree on when they join.
+/// Returns the text that all ranks of a world must agree on when they join.
 std::string getGreeting(const Mesh &mesh);
 
 class CudaRank : public RankBackend {
@@ -133,7 +133,7 @@ private:
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
   /// Whether `axes` are whole axes in the order of the mesh.
   bool areTiers(const std::vector<AxisRef> &axes) const;
-  /// The stream for exchanges along `axes`.
+  /// Returns the stream for exchanges along `axes`.
   size_t getStream(const std::vector<AxisRef> &axes) const {
     return streamPlan.getExchanges(world.mesh.findSlowest(axes));
   }

@@ -14,9 +14,9 @@
 
 namespace zpp::rt {
 
-/// The status for `error`, which the call `what` returned on the current
-/// device. Clears errors that are not sticky, so that no later call of the
-/// process, which may not be ours, finds them.
+/// Returns the status for `error`, which the call `what` returned on the
+/// current device. Clears errors that are not sticky, so that no later call of
+/// the process, which may not be ours, finds them.
 Status getStatus(cudaError_t error, const char *what);
 
 /// Makes a device the calling thread's current one until the guard is

@@ -209,7 +209,7 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
 // The caller's streams
 //===----------------------------------------------------------------------===//
 
-/// The id of the capture that `stream` is part of; 0 for none.
+/// Returns the id of the capture that `stream` is part of; 0 for none.
 static unsigned long long getCapture(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;

@@ -59,8 +59,8 @@ public:
     int64_t others = 0;
   };
 
-  /// The operations that conflict with `accesses`, for the functions below.
-  /// Valid until something is queued.
+  /// Returns the operations that conflict with `accesses`, for the functions
+  /// below. Valid until something is queued.
   Hazards::Conflicts find(Accesses accesses) {
     if (captureId != 0 && !isCapturing())
       leaveCapture();
@@ -92,11 +92,11 @@ public:
   Status end(size_t stream, const Slice &slice);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
 
-  /// The last operation of each stream, and the last one before the caller's
-  /// stream was entered.
+  /// Returns the last operation of each stream, and the last one before the
+  /// caller's stream was entered.
   Hazards::Numbers getLast() const;
   Hazards::Numbers getLastBeforeEntry() const;
-  /// The end of the last operation.
+  /// Returns the end of the last operation.
   Position getPosition(size_t stream) const {
     return {stream, getEvent(stream, hazards.getLast(stream)), numEntered};
   }
@@ -125,7 +125,7 @@ private:
   CudaStreams(int64_t rank, Trace *trace, size_t numStreams);
   /// Makes `stream` wait for operations of other streams.
   Status waitFor(size_t stream, const Hazards::Numbers &numbers);
-  /// The event of operation `number`, or of a later one.
+  /// Returns the event of operation `number`, or of a later one.
   const Event &getEvent(size_t stream, int64_t number) const {
     return streams[stream].events[number % kEvents];
   }
@@ -143,7 +143,7 @@ private:
   /// microsecond for ten seconds only. So events are compared with a recent
   /// anchor.
   struct Anchor;
-  /// The anchor for an event that is recorded now. From any thread.
+  /// Returns the anchor for an event that is recorded now. From any thread.
   Status getAnchor(std::shared_ptr<const Anchor> &result);
 
   /// The time between two events, for the trace.

@@ -89,7 +89,7 @@ public:
   /// `numbers` without those that others of them come after.
   Numbers reduce(Numbers numbers) const;
 
-  /// The number of the last operation of `stream`.
+  /// Returns the number of the last operation of `stream`.
   int64_t getLast(size_t stream) const { return last[stream]; }
 
   /// Forgets all operations so far, which are done. Numbering continues.
@@ -119,14 +119,14 @@ private:
   Segment &get(size_t index) { return segments[slots[index]]; }
   void insert(size_t index, uintptr_t begin, const Segment &segment);
   void erase(size_t first, size_t last);
-  /// The first segment that ends after `address`.
+  /// Returns the first segment that ends after `address`.
   size_t findFrom(uintptr_t address) const;
   /// Cuts a segment in two at `address`, which lies in it.
   void split(size_t index, uintptr_t address);
 
   void record(const Access &access, size_t stream, int64_t number);
-  /// The operations that operation `number` of `stream` comes after; null if it
-  /// is too old to be remembered.
+  /// Returns the operations that operation `number` of `stream` comes after;
+  /// null if it is too old to be remembered.
   const Numbers *findPast(size_t stream, int64_t number) const;
 
   /// How many operations of each stream are remembered with what they come

@@ -32,7 +32,8 @@ static constexpr int kChannelsToOtherHosts = 4;
 /// maximum.
 static constexpr int kMaxChannels = 32;
 
-/// The configuration for ranks with at most `numPeers` peers on other hosts.
+/// Returns the configuration for ranks with at most `numPeers` peers on other
+/// hosts.
 static ncclConfig_t makeConfigForNetSends(int64_t numPeers) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.minCTAs = kNetChannels;

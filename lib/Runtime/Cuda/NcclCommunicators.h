@@ -83,7 +83,7 @@ public:
   /// Does not wait for other ranks after abort().
   ~NcclCommunicators();
 
-  /// The group of this rank along `axes`, which may not be ready yet.
+  /// Returns the group of this rank along `axes`, which may not be ready yet.
   Status getOrCreate(const std::vector<AxisRef> &axes,
                      Communicator *&communicator);
   /// If prepare() has to split the world, waits until all ranks of the world
@@ -99,7 +99,7 @@ public:
   /// returns the first failure.
   Status queue(const std::function<ncclResult_t()> &function);
 
-  /// The asynchronous error of any communicator. From any thread.
+  /// Returns the asynchronous error of any communicator. From any thread.
   Status getAsyncError();
   /// Ends what is under way, whatever the peers do. From any thread.
   void abort();

@@ -35,7 +35,7 @@ public:
   static constexpr size_t kMaxTiers = (Hazards::kMaxStreams - 1) / 2;
   size_t numTiers() const { return tiers; }
 
-  /// The names of the streams in traces.
+  /// Returns the names of the streams in traces.
   std::vector<std::string> getNames() const;
 
   size_t getKernelsAfter(size_t tier) const { return tier; }
@@ -58,12 +58,12 @@ public:
     std::optional<size_t> batch;
   };
 
-  /// The stream for a kernel: that of the kernels after the slowest tier that
-  /// its data come from. If that tier is fast and the kernel needs its last
-  /// exchange and nothing of a slower tier, the stream of the exchanges itself:
-  /// switching to another stream would take longer than the next exchange has
-  /// to wait. `isFast` says of each tier whether its exchanges stay within a
-  /// host.
+  /// Returns the stream for a kernel: that of the kernels after the slowest
+  /// tier that its data come from. If that tier is fast and the kernel needs
+  /// its last exchange and nothing of a slower tier, the stream of the
+  /// exchanges itself: switching to another stream would take longer than the
+  /// next exchange has to wait. `isFast` says of each tier whether its
+  /// exchanges stay within a host.
   size_t chooseForKernel(const Situation &situation,
                          const std::vector<bool> &isFast) const;
 

@@ -35,7 +35,8 @@ public:
         getName(collective.kind), nullptr, collective.axes);
   }
 
-  /// The name in errors and traces, by which ranks also agree on the operation.
+  /// Returns the name in errors and traces, by which ranks also agree on the
+  /// operation.
   static const char *getName(PlainCollective::Kind kind) {
     static constexpr const char *kNames[] = {
         "plain_reduce_scatter", "plain_all_gather", "plain_all_reduce"};

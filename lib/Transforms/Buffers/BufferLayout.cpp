@@ -20,9 +20,9 @@ static bool isEmpty(MemRefType type) {
   return llvm::is_contained(type.getShape(), 0);
 }
 
-/// The strides of `type`, in elements. Fails if there are none, or if 64 bits
-/// do not hold the bytes of the elements, or those from the start to the end of
-/// a dim: layouts may say anything.
+/// Returns the strides of `type`, in elements. Fails if there are none, or if
+/// 64 bits do not hold the bytes of the elements, or those from the start to
+/// the end of a dim: layouts may say anything.
 static FailureOr<SmallVector<int64_t>> getStrides(MemRefType type) {
   SmallVector<int64_t> strides;
   int64_t offset;
@@ -71,8 +71,8 @@ bool zpp::isMovable(Type element) {
 // Chunks
 //===----------------------------------------------------------------------===//
 
-/// The number of chunks of an operand whose chunks may lie apart; 0 if the
-/// operand must be dense.
+/// Returns the number of chunks of an operand whose chunks may lie apart; 0 if
+/// the operand must be dense.
 static int64_t getNumChunks(OpOperand &operand) {
   Operation *op = operand.getOwner();
   auto type = cast<ShapedType>(operand.get().getType());
@@ -96,8 +96,8 @@ static int64_t getNumChunks(OpOperand &operand) {
   return 0;
 }
 
-/// The distance, in elements, from the start of each row of a buffer to the
-/// next, if the buffer consists of `rows` dense rows at equal distances.
+/// Returns the distance, in elements, from the start of each row of a buffer to
+/// the next, if the buffer consists of `rows` dense rows at equal distances.
 static std::optional<int64_t> getRowStride(MemRefType type, int64_t rows) {
   FailureOr<SmallVector<int64_t>> layout = getStrides(type);
   if (failed(layout))

@@ -47,8 +47,8 @@ public:
 };
 } // namespace
 
-/// The copies directly after the allocation of `whole`, up to one that may
-/// overlap with those before it: the parts follow each other along one
+/// Returns the copies directly after the allocation of `whole`, up to one that
+/// may overlap with those before it: the parts follow each other along one
 /// dimension.
 static SmallVector<Part> findParts(memref::AllocOp whole) {
   SmallVector<Part> parts;

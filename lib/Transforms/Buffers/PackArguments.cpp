@@ -19,8 +19,8 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-/// The number of arguments before the buffers: the rank and, in a function with
-/// instances, its table of names.
+/// Returns the number of arguments before the buffers: the rank and, in a
+/// function with instances, its table of names.
 static unsigned getFirstBuffer(func::FuncOp function) {
   return function->hasAttr(kNamesAttr) ? 2 : 1;
 }

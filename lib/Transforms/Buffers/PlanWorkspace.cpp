@@ -54,12 +54,12 @@ struct Part {
 // Which parts may share memory
 //===----------------------------------------------------------------------===//
 
-/// The ancestor of `op` in `block`, or null.
+/// Returns the ancestor of `op` in `block`, or null.
 static Operation *getAncestor(Block *block, Operation *op) {
   return block->findAncestorOpInBlock(*op);
 }
 
-/// The innermost block that contains both.
+/// Returns the innermost block that contains both.
 static Block *getCommonBlock(Block *block, Operation *op) {
   while (!getAncestor(block, op))
     block = block->getParentOp()->getBlock();
@@ -278,8 +278,8 @@ static bool escapes(memref::AllocOp alloc,
   return false;
 }
 
-/// The bytes of an allocation in the workspace; nullopt if no machine has
-/// them.
+/// Returns the bytes of an allocation in the workspace; nullopt if no machine
+/// has them.
 static std::optional<int64_t> getBytes(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
   // The layout's own arithmetic overflows.

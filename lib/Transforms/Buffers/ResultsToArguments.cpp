@@ -30,8 +30,8 @@ static bool isDenseBuffer(Type type) {
          !buffer.getMemorySpace();
 }
 
-/// The buffer that was allocated for a result, or null if that is not known.
-/// `reshapes` are the ops between the two, the last one first.
+/// Returns the buffer that was allocated for a result, or null if that is not
+/// known. `reshapes` are the ops between the two, the last one first.
 static memref::AllocOp findAlloc(Value result,
                                  SmallVectorImpl<Operation *> &reshapes) {
   while (Operation *op = result.getDefiningOp()) {

@@ -108,7 +108,7 @@ private:
     return true;
   }
 
-  /// The slices that number the units of the operand of a gather.
+  /// Returns the slices that number the units of the operand of a gather.
   SlicesAttr getSentUnits(TravelPart part) {
     SlicesAttr order = part.order.getSlices();
     SmallVector<int64_t> factors;
@@ -123,7 +123,7 @@ private:
                                  IntegerType::get(&getContext(), 8));
   }
 
-  /// The rows that `part` sends if an op of another exchange made them,
+  /// Returns the rows that `part` sends if an op of another exchange made them,
   /// otherwise null. `barrier` becomes the barrier that they have crossed
   /// since, or null.
   Value findRows(TravelPart part, Operation *&barrier) {
@@ -142,8 +142,8 @@ private:
     return {};
   }
 
-  /// The rows that the exchange of `part` sends, as bytes; creates ops if
-  /// needed.
+  /// Returns the rows that the exchange of `part` sends, as bytes; creates ops
+  /// if needed.
   Value getRows(OpBuilder &builder, TravelPart part) {
     Operation *barrier;
     if (Value rows = findRows(part, barrier); rows && !barrier)
@@ -310,7 +310,8 @@ private:
     return true;
   }
 
-  /// The first of `exchanges` whose operand is among `dependents`, or null.
+  /// Returns the first of `exchanges` whose operand is among `dependents`, or
+  /// null.
   static Operation *findDependent(ArrayRef<Operation *> exchanges,
                                   ArrayRef<Operation *> dependents) {
     llvm::SmallPtrSet<Operation *, 16> isDependent(llvm::from_range,
@@ -321,9 +322,9 @@ private:
     return found == exchanges.end() ? nullptr : *found;
   }
 
-  /// The rows of all parts, at `offsets`: the buffer that they were kept in,
-  /// possibly after `barrier`, or else a new one. Null for a single part
-  /// without such a buffer.
+  /// Returns the rows of all parts, at `offsets`: the buffer that they were
+  /// kept in, possibly after `barrier`, or else a new one. Null for a single
+  /// part without such a buffer.
   Value getSent(OpBuilder &builder, Location loc, ArrayRef<TravelPart> parts,
                 SmallVectorImpl<int64_t> &offsets, Operation *&barrier) {
     Value sent = findJoined(parts, offsets, barrier);
@@ -384,8 +385,8 @@ private:
     joined->setAttr(kOriginAttr, ArrayAttr::get(&getContext(), origins));
   }
 
-  /// The received rows in the order of the units if all parts have the same
-  /// order; otherwise null.
+  /// Returns the received rows in the order of the units if all parts have the
+  /// same order; otherwise null.
   Value getOrdered(OpBuilder &builder, ArrayRef<TravelPart> parts,
                    Value received) {
     SmallVector<int64_t> factors, chunk;

@@ -93,7 +93,7 @@ private:
     return ops;
   }
 
-  /// The stages that are asked for, or those that suit the links.
+  /// Returns the stages that are asked for, or those that suit the links.
   int64_t getStages(ArrayRef<ReduceScatterOp> chain,
                     ArrayRef<Operation *> gathers,
                     const std::optional<LinkModel> &model) {
@@ -160,10 +160,10 @@ private:
       eraseDeadChain(scatter);
   }
 
-  /// The stages, at most `wanted`, into which the hops of `chain` can be cut
-  /// together with `gathers`: each is a part of the rows that a device has in
-  /// the end. 1 if these are all rows (zero-split-all-reduce cuts those), or if
-  /// what the first hop sends does not have them in one piece.
+  /// Returns the stages, at most `wanted`, into which the hops of `chain` can
+  /// be cut together with `gathers`: each is a part of the rows that a device
+  /// has in the end. 1 if these are all rows (zero-split-all-reduce cuts
+  /// those), or if what the first hop sends does not have them in one piece.
   static int64_t getStagesWithGathers(ArrayRef<ReduceScatterOp> chain,
                                       ArrayRef<Operation *> gathers,
                                       int64_t wanted) {
@@ -192,8 +192,8 @@ private:
     return stages;
   }
 
-  /// The number of factors of `to`, what a device has in the end, up to the
-  /// last one that is partitioned.
+  /// Returns the number of factors of `to`, what a device has in the end, up to
+  /// the last one that is partitioned.
   static size_t getNumKept(ShardType to) {
     size_t kept = to.getFactors().size();
     while (kept > 0 && to.getFactors()[kept - 1].isWhole())

@@ -21,8 +21,8 @@ using namespace zpp::zero;
 
 namespace {
 
-/// The op that defines `value`, if it is an OpT and `value` has only one
-/// reader; otherwise null.
+/// Returns the op that defines `value`, if it is an OpT and `value` has only
+/// one reader; otherwise null.
 template <typename OpT> OpT getOnlySource(Value value) {
   auto source = value.getDefiningOp<OpT>();
   return source && source->hasOneUse() ? source : OpT();

@@ -54,7 +54,8 @@ bool zpp::isWire(RankedTensorType type) {
          !type.getEncoding();
 }
 
-/// The op that reads `value` if it is the only one and an OpT; otherwise null.
+/// Returns the op that reads `value` if it is the only one and an OpT;
+/// otherwise null.
 template <typename OpT> static OpT getOnlyReader(Value value) {
   return value.hasOneUse() ? dyn_cast<OpT>(*value.user_begin()) : OpT();
 }
@@ -128,8 +129,8 @@ static std::optional<TravelChain> describe(Chain &chain, MLIRContext *context) {
   return described;
 }
 
-/// The gap in which `chain` travels. What a loop over layers scatters stands
-/// at the end of an iteration, but can travel once it is computed.
+/// Returns the gap in which `chain` travels. What a loop over layers scatters
+/// stands at the end of an iteration, but can travel once it is computed.
 static int64_t getGap(TravelChain &chain, const Gaps &gaps) {
   Operation *last = chain.chain.back();
   if (chain.isGather() || !isWhile(last->getParentOp()))
@@ -189,7 +190,7 @@ getNear(std::map<int64_t, SmallVector<TravelChain>> chains,
   return result;
 }
 
-/// The bytes with which a buffer for some of `chains` is full.
+/// Returns the bytes with which a buffer for some of `chains` is full.
 static int64_t getFull(ArrayRef<TravelChain> chains,
                        const std::optional<LoopPlan> &loop, int64_t bytes) {
   if (!loop || loop->block > 0 || chains.front().parts.size() < 2)

@@ -39,9 +39,9 @@ struct TravelChain {
   /// The place among the heavy ops of the block.
   int64_t gap = 0;
 
-  /// The bytes that a device contributes. For a gather this is its own share,
-  /// even if it also sends what it has kept of the others' shares. The tensors
-  /// that were kept in one buffer then fill one buffer again.
+  /// Returns the bytes that a device contributes. For a gather this is its own
+  /// share, even if it also sends what it has kept of the others' shares. The
+  /// tensors that were kept in one buffer then fill one buffer again.
   int64_t getBytes() const {
     TravelPart part = parts.front();
     return (part.isGather() ? 1 : part.rows) * part.rowBytes;
@@ -51,13 +51,15 @@ struct TravelChain {
 
   /// Sending takes less than a transfer's fixed cost.
   bool isSmall = false;
-  /// The cost of a transfer of such a chain besides the time of its bytes.
+  /// Returns the cost of a transfer of such a chain besides the time of its
+  /// bytes.
   double getLatencyUsec() const;
 };
 
-/// The groups of chains of `block` that are to travel together, each in order.
-/// A buffer that a device contributes `bytes` bytes to is full; if the last one
-/// of a group does not become full, its tensors join the one before it.
+/// Returns the groups of chains of `block` that are to travel together, each in
+/// order. A buffer that a device contributes `bytes` bytes to is full; if the
+/// last one of a group does not become full, its tensors join the one before
+/// it.
 llvm::SmallVector<llvm::SmallVector<TravelChain>>
 getTravelGroups(mlir::Block &block, HeavyOps &compute, const Machine &machine,
                 int64_t bytes);

@@ -21,7 +21,7 @@ inline SlicesAttr getUnits(SlicesAttr order) {
                          all, 0, 1);
 }
 
-/// The factors of `order` that do not number its chunks.
+/// Returns the factors of `order` that do not number its chunks.
 inline llvm::SmallVector<int64_t> getRest(SlicesAttr order) {
   llvm::SmallVector<int64_t> rest;
   for (int64_t position : llvm::seq<int64_t>(order.getFactors().size()))

@@ -93,7 +93,7 @@ static void appendFactors(ArrayAttr axes, MeshAttr mesh,
 // Costs
 //===----------------------------------------------------------------------===//
 
-/// The time of a collective of StableHLO on the links of `model`.
+/// Returns the time of a collective of StableHLO on the links of `model`.
 static double getPlainUsec(CollectiveOpInterface op, CollectiveKind kind,
                            int64_t bytes, const LinkModel &model) {
   SmallVector<AxisRef> refs = op.getAxisRefs();
@@ -101,7 +101,7 @@ static double getPlainUsec(CollectiveOpInterface op, CollectiveKind kind,
                                  {refs.begin(), refs.end()}, bytes);
 }
 
-/// The time of each of `exchanges` on the links of `model`.
+/// Returns the time of each of `exchanges` on the links of `model`.
 static std::vector<double> getExchangeUsec(const ReduceExchanges &exchanges,
                                            const LinkModel &model) {
   std::vector<double> usec = exchanges.hops.getExchanges(model);
@@ -122,7 +122,7 @@ static std::vector<double> getExchangeUsec(const ReduceExchanges &exchanges,
   return usec;
 }
 
-/// The time of `exchanges` on the links of `model`, with their kernels.
+/// Returns the time of `exchanges` on the links of `model`, with their kernels.
 static double getUsec(const ReduceExchanges &exchanges,
                       const LinkModel &model) {
   double usec = exchanges.hops.getKernelUsec();

@@ -17,7 +17,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// The one reader of `value`; null if there are more, or none.
+/// Returns the one reader of `value`; null if there are more, or none.
 static Operation *getOnlyUser(Value value) {
   return value.hasOneUse() ? *value.user_begin() : nullptr;
 }
@@ -41,8 +41,8 @@ static bool comesLate(Value value) {
   return op && (isWhile(op) || getGuestCollective(op));
 }
 
-/// The value that each iteration of `loop` adds to carried value `number`; null
-/// if it does something else with that.
+/// Returns the value that each iteration of `loop` adds to carried value
+/// `number`; null if it does something else with that.
 static Value getAdded(WhileView loop, unsigned number) {
   BlockArgument carried = loop.getCarried(number);
   Operation *add = findCarriedAddition(loop, number);
@@ -51,9 +51,9 @@ static Value getAdded(WhileView loop, unsigned number) {
   return add->getOperand(add->getOperand(0) == carried ? 1 : 0);
 }
 
-/// The hops that `value` takes in its block as the only reader of it asks for,
-/// after casts, shape changes and products with a number; none if there is
-/// another reader.
+/// Returns the hops that `value` takes in its block as the only reader of it
+/// asks for, after casts, shape changes and products with a number; none if
+/// there is another reader.
 static OuterHops findHopsOf(Value value) {
   OuterHops hops;
   while (Operation *user = getOnlyUser(value)) {

@@ -48,8 +48,8 @@ static bool isFloat(Type type) {
   return isQuantizable(getElementTypeOrSelf(type));
 }
 
-/// The operand of `op` that goes on to its result if `op` may lie between the
-/// partners, or null.
+/// Returns the operand of `op` that goes on to its result if `op` may lie
+/// between the partners, or null.
 static OpOperand *getPassed(Operation *op) {
   if (isNamed(op, guest::kTranspose) || isNamed(op, guest::kReshape) ||
       isNamed(op, guest::kConvert))
@@ -68,7 +68,7 @@ static bool isPartner(ReduceScatterOp scatter, AllReduceOp allReduce) {
          scatter.getOperand().getType().isWhole();
 }
 
-/// The scatter whose result `allReduce` sums, if nothing else reads it.
+/// Returns the scatter whose result `allReduce` sums, if nothing else reads it.
 static std::optional<ScatterPartner> getScatterBefore(AllReduceOp allReduce) {
   auto border = allReduce.getOperand().getDefiningOp<FromLocalOp>();
   if (!border || !border->hasOneUse())
@@ -98,7 +98,7 @@ static std::optional<ScatterPartner> getScatterBefore(AllReduceOp allReduce) {
   return std::nullopt;
 }
 
-/// The scatter that alone reads the result of `allReduce`.
+/// Returns the scatter that alone reads the result of `allReduce`.
 static std::optional<ScatterPartner> getScatterAfter(AllReduceOp allReduce) {
   if (!allReduce->hasOneUse())
     return std::nullopt;

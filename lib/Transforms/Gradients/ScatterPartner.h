@@ -28,11 +28,12 @@ struct ScatterPartner {
   int64_t dim = 0;
 };
 
-/// The scatter that `allReduce` can be done together with, if there is one.
+/// Returns the scatter that `allReduce` can be done together with, if there is
+/// one.
 std::optional<ScatterPartner> findPartner(zero::AllReduceOp allReduce);
 
-/// The operand of `op` that is no constant, if `op` multiplies it with one or
-/// divides it by one, the same for all elements; null otherwise.
+/// Returns the operand of `op` that is no constant, if `op` multiplies it with
+/// one or divides it by one, the same for all elements; null otherwise.
 mlir::OpOperand *getScaled(mlir::Operation *op);
 
 } // namespace zpp

@@ -162,7 +162,8 @@ private:
                              local.getShape());
   }
 
-  /// The part of the scattered tensor that a device has where the path begins.
+  /// Returns the part of the scattered tensor that a device has where the path
+  /// begins.
   static SmallVector<int64_t> getPieceShape(AllReduceOp allReduce,
                                             const ScatterPartner &partner) {
     ReduceScatterOp scatter = partner.scatter;

@@ -79,7 +79,7 @@ private:
                         llvm::IsaPred<ReduceScatterOp, EncodeOp, AllGatherOp>);
   }
 
-  /// The hops of `scatter`, with the formats that pay.
+  /// Returns the hops of `scatter`, with the formats that pay.
   static Plan chooseHops(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
     Plan plan;
     Mesh mesh = scatter.getMeshAttr().getMesh();

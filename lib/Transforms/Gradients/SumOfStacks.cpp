@@ -57,8 +57,8 @@ zpp::zero::findStack(Value value, ProvenanceAnalysis &provenances) {
 // Layers
 //===----------------------------------------------------------------------===//
 
-/// The type of one of the `layers` of `type`, whose elements are stored layer
-/// by layer: its first dim is that much smaller. Null if there is none.
+/// Returns the type of one of the `layers` of `type`, whose elements are stored
+/// layer by layer: its first dim is that much smaller. Null if there is none.
 static Type getLayerType(Type type, int64_t layers) {
   auto shard = dyn_cast<ShardType>(type);
   auto tensor = shard ? shard.getGlobal() : dyn_cast<RankedTensorType>(type);

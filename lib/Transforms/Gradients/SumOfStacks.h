@@ -32,8 +32,8 @@ struct StackOfLayers {
   int64_t getNumLayers() const;
 };
 
-/// The stack that `value` is; nullopt if it is none, or if anything but the one
-/// reader of `value` reads it.
+/// Returns the stack that `value` is; nullopt if it is none, or if anything but
+/// the one reader of `value` reads it.
 std::optional<StackOfLayers> findStack(mlir::Value value,
                                        ProvenanceAnalysis &provenances);
 
@@ -45,7 +45,7 @@ public:
   /// other ops are in between.
   static std::optional<SumOfStacks> find(mlir::Operation *hop);
 
-  /// The sum that is sent.
+  /// Returns the sum that is sent.
   mlir::Value getSum() const { return sum; }
 
   /// True if each of the `layers` of the sum can be sent alone, in `loop`: all

@@ -12,8 +12,8 @@
 
 namespace zpp {
 
-/// The op, other than conversions, that alone reads the result of `op`; null if
-/// there is none.
+/// Returns the op, other than conversions, that alone reads the result of `op`;
+/// null if there is none.
 mlir::Operation *getOnlyReader(mlir::Operation *op);
 
 /// The op whose result `value` is, but for conversions; null for an argument.

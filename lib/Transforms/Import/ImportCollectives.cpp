@@ -107,8 +107,8 @@ private:
                  .str();
   }
 
-  /// The arguments of the step that collectives gather, or whose gradients they
-  /// sum; null where that is no argument.
+  /// Returns the arguments of the step that collectives gather, or whose
+  /// gradients they sum; null where that is no argument.
   static SmallVector<Value> getInputs(ArrayRef<StepCollective> collectives) {
     ProvenanceAnalysis provenances;
     SmallVector<Value> inputs;

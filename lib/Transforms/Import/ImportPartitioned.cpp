@@ -137,8 +137,8 @@ private:
         module, [](Operation *op) { return isNamed(op, guest::kPartitionId); });
   }
 
-  /// The mesh of the step. Other meshes were made up by the partitioner and are
-  /// not in scope when the step is compiled again.
+  /// Returns the mesh of the step. Other meshes were made up by the partitioner
+  /// and are not in scope when the step is compiled again.
   static std::optional<ModuleMesh> getFirstMesh(ModuleOp module) {
     for (Operation &op : module.getOps())
       if (std::optional<ModuleMesh> mesh = getModuleMesh(&op))

@@ -82,7 +82,8 @@ private:
   // Stacks of whole weights
   //===--------------------------------------------------------------------===//
 
-  /// The gather of which `layer`, in the body of a loop, is the result, cast.
+  /// Returns the gather of which `layer`, in the body of a loop, is the result,
+  /// cast.
   static AllGatherOp getStackedGather(Value layer) {
     while (Operation *op = layer.getDefiningOp()) {
       if (auto gather = dyn_cast<AllGatherOp>(op))
@@ -94,7 +95,7 @@ private:
     return {};
   }
 
-  /// The stacks that `loop` writes, and who reads them.
+  /// Returns the stacks that `loop` writes, and who reads them.
   static SmallVector<std::pair<WrittenStack, StackReads>>
   getStacks(const CountedLoop &loop, ProvenanceAnalysis &provenances) {
     SmallVector<std::pair<WrittenStack, StackReads>> stacks;
@@ -190,7 +191,7 @@ private:
   // Weights in one block
   //===--------------------------------------------------------------------===//
 
-  /// The op of `block` that is, or contains, the definition of `value`.
+  /// Returns the op of `block` that is, or contains, the definition of `value`.
   static Operation *getOpIn(Block &block, Value value) {
     Operation *op = value.getDefiningOp();
     return op ? block.findAncestorOpInBlock(*op) : nullptr;
@@ -205,9 +206,9 @@ private:
     });
   }
 
-  /// The ops of `block` on which its first gradient scatter depends: the
-  /// scatter whose longest path of ops before it is shortest. nullopt if there
-  /// is none.
+  /// Returns the ops of `block` on which its first gradient scatter depends:
+  /// the scatter whose longest path of ops before it is shortest. nullopt if
+  /// there is none.
   static std::optional<llvm::DenseSet<Operation *>>
   getForwardOps(Block &block) {
     llvm::DenseMap<Operation *, int64_t> depths;

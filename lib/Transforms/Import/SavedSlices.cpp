@@ -35,9 +35,9 @@ struct Reading {
   llvm::SmallMapVector<Value, Value, 2> sources;
 };
 
-/// The layers of other stacks that the layer of `written` in the same iteration
-/// is made of, by ops that may be done again, with these stacks; empty if it is
-/// made of anything else.
+/// Returns the layers of other stacks that the layer of `written` in the same
+/// iteration is made of, by ops that may be done again, with these stacks;
+/// empty if it is made of anything else.
 llvm::SmallMapVector<Value, Value, 2> getSources(const WrittenStack &written) {
   WhileView loop = written.loop.loop;
   llvm::SmallMapVector<Value, Value, 2> sources;
@@ -97,8 +97,8 @@ Value getOutside(Value value) {
   return value;
 }
 
-/// The layers that `loop` gathers and that another loop has written, in front
-/// of it or of a loop around it.
+/// Returns the layers that `loop` gathers and that another loop has written, in
+/// front of it or of a loop around it.
 SmallVector<Reading> findReadings(WhileView loop,
                                   ProvenanceAnalysis &provenances) {
   SmallVector<Reading> readings;

@@ -29,8 +29,8 @@ static bool isGather(Operation *op) {
   return isCollective(op) && op->getName().stripDialect() == "all_gather";
 }
 
-/// The calls through which the operand of `gather` comes from an input of the
-/// step: for instance of a helper that computes a dynamic index.
+/// Returns the calls through which the operand of `gather` comes from an input
+/// of the step: for instance of a helper that computes a dynamic index.
 static SmallVector<func::CallOp>
 getSourceCalls(Operation *gather, ProvenanceAnalysis &provenances) {
   SmallVector<func::CallOp> calls;
@@ -164,8 +164,8 @@ private:
     return hasInlined;
   }
 
-  /// The callee of `call` if it is to be inlined because of its collectives;
-  /// otherwise null.
+  /// Returns the callee of `call` if it is to be inlined because of its
+  /// collectives; otherwise null.
   func::FuncOp getInlinable(func::CallOp call) {
     auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
     // A recursive function cannot be inlined.
@@ -196,8 +196,8 @@ private:
     active.erase(function);
   }
 
-  /// The number of ops that inlining will add to `function`, or some number
-  /// above kMostInlinedOps. Visits functions in the order of
+  /// Returns the number of ops that inlining will add to `function`, or some
+  /// number above kMostInlinedOps. Visits functions in the order of
   /// inlineCollectives().
   int64_t countInlined(func::FuncOp function) {
     active.insert(function);

@@ -30,7 +30,7 @@ static constexpr const char *kPlace =
 // What ops do
 //===----------------------------------------------------------------------===//
 
-/// The operand of which `op` overwrites a part, or null. `op` is a
+/// Returns the operand of which `op` overwrites a part, or null. `op` is a
 /// dynamic_update_slice or, as JAX writes it, a call of a function that
 /// contains one.
 static OpOperand *getUpdated(Operation *op) {
@@ -71,8 +71,8 @@ static bool hasZeros(Value value) {
   return type && type.hasStaticShape() && type.getElementType().isIntOrFloat();
 }
 
-/// The number of the carried value that the result of `op` becomes in the next
-/// iteration, if nothing else reads the result.
+/// Returns the number of the carried value that the result of `op` becomes in
+/// the next iteration, if nothing else reads the result.
 std::optional<unsigned> Deferral::getYielded(Operation *op) const {
   if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
     return std::nullopt;

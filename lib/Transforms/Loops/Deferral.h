@@ -61,9 +61,9 @@ public:
 
   llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
   bool contains(mlir::Operation *op) const { return members.contains(op); }
-  /// The values that the iteration computes for the ops.
+  /// Returns the values that the iteration computes for the ops.
   llvm::ArrayRef<mlir::Value> getData() const { return data.getArrayRef(); }
-  /// The memory that is live from one iteration to the next.
+  /// Returns the memory that is live from one iteration to the next.
   int64_t getCarriedBytes() const;
 
   /// Adds to `carried` what is to be scattered and where to store the result.

@@ -52,12 +52,13 @@ struct LayerWrite {
   bool isOnlyUse;
 };
 
-/// The write that carried value `index` of `loop` gets; nullopt if it gets
-/// something else, or changes its type, or if the condition reads it.
+/// Returns the write that carried value `index` of `loop` gets; nullopt if it
+/// gets something else, or changes its type, or if the condition reads it.
 std::optional<LayerWrite> getLayerWrite(WhileView loop, unsigned index);
 
-/// The write that carried value `index` of `counted` gets, if each layer of the
-/// stack is written once and nothing else in the loop reads the stack.
+/// Returns the write that carried value `index` of `counted` gets, if each
+/// layer of the stack is written once and nothing else in the loop reads the
+/// stack.
 std::optional<LayerWrite> getWriteOfAll(const CountedLoop &counted,
                                         unsigned index,
                                         ProvenanceAnalysis &provenances);
@@ -82,13 +83,13 @@ struct WrittenStack {
   void erase() const;
 };
 
-/// The stack that carried value `index` of `loop` is, or nullopt.
+/// Returns the stack that carried value `index` of `loop` is, or nullopt.
 std::optional<WrittenStack> getWrittenStack(const CountedLoop &loop,
                                             unsigned index,
                                             ProvenanceAnalysis &provenances);
 
-/// The gather of which each iteration writes the result to `stack`; null if it
-/// writes something else.
+/// Returns the gather of which each iteration writes the result to `stack`;
+/// null if it writes something else.
 zero::AllGatherOp getGathered(const WrittenStack &stack);
 
 /// The reads of a stack in other loops.

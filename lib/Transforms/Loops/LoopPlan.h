@@ -28,10 +28,11 @@ struct LoopPlan {
   /// one behind.
   bool ahead = false;
 
-  /// The plan that `loop` carries; of one that carries none, that it stays.
+  /// Returns the plan that `loop` carries; of one that carries none, that it
+  /// stays.
   static LoopPlan get(WhileView loop);
   void set(WhileView loop) const;
-  /// The attribute that `set` notes; empty for a loop that stays.
+  /// Returns the attribute that `set` notes; empty for a loop that stays.
   mlir::DictionaryAttr getAttr(mlir::MLIRContext *context) const;
   /// Writes an iteration outside of the loop, which `left` others are left to.
   void takeOut(int64_t LoopPlan::*where, int64_t left);
@@ -44,17 +45,17 @@ bool hasOneTypePerValue(WhileView loop);
 /// Emits an error at each loop in `root` with a plan that cannot be written.
 llvm::LogicalResult verifyLoopPlans(mlir::Operation *root);
 
-/// The counter of `loop` where its iterations are the layers of a model, few
-/// enough for XLA to compile each: each gathers weights of its own, or leaves
-/// gradients of its own. The collectives may be in any form.
+/// Returns the counter of `loop` where its iterations are the layers of a
+/// model, few enough for XLA to compile each: each gathers weights of its own,
+/// or leaves gradients of its own. The collectives may be in any form.
 Decision<LoopCounter> findLayers(WhileView loop,
                                  ProvenanceAnalysis &provenances);
 
 /// Plans the iterations that stay in `loop`: layers, or a loop that is ahead.
 LoopPlan planIterations(WhileView loop, ProvenanceAnalysis &provenances);
 
-/// The number of iterations of `loop`, if it is known, and also how often the
-/// loops around it run.
+/// Returns the number of iterations of `loop`, if it is known, and also how
+/// often the loops around it run.
 std::optional<int64_t> getIterations(WhileView loop,
                                      ProvenanceAnalysis &provenances);
 
@@ -62,8 +63,8 @@ std::optional<int64_t> getIterations(WhileView loop,
 /// of some.
 bool communicates(mlir::Operation *op);
 
-/// The values in `body` that `values` follow from, with the arguments of
-/// `body`.
+/// Returns the values in `body` that `values` follow from, with the arguments
+/// of `body`.
 llvm::SetVector<mlir::Value> getSources(mlir::ValueRange values,
                                         mlir::Block &body);
 

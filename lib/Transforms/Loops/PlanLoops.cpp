@@ -38,8 +38,9 @@ static bool isAddedTo(OpResult result, TermFinder &finder) {
          });
 }
 
-/// The time of the hops that the step itself writes after a loop; 0 if most of
-/// it comes late. Latencies do not count: small tensors travel together.
+/// Returns the time of the hops that the step itself writes after a loop; 0 if
+/// most of it comes late. Latencies do not count: small tensors travel
+/// together.
 static double getUsec(ArrayRef<HopsAfterLoop> all, const LinkModel &model) {
   double early = 0, late = 0;
   for (const auto &[hops, isLate] : all)
@@ -48,8 +49,8 @@ static double getUsec(ArrayRef<HopsAfterLoop> all, const LinkModel &model) {
   return early > late ? early : 0;
 }
 
-/// The time of the outer hops of what `loop` adds up, unless another gradient
-/// is added after it.
+/// Returns the time of the outer hops of what `loop` adds up, unless another
+/// gradient is added after it.
 static double getUsec(WhileView loop, TermFinder &finder,
                       const LinkModel &model) {
   double usec = 0;
@@ -183,7 +184,8 @@ private:
     return success();
   }
 
-  /// The loops in front of which zero-partition-within-node would gather.
+  /// Returns the loops in front of which zero-partition-within-node would
+  /// gather.
   FailureOr<llvm::MapVector<Operation *, Hops>>
   findHopsBefore(const Machine &machine) {
     SecondaryPlanner planner(getOperation(), secondary, betweenSteps);

@@ -35,7 +35,7 @@ bool zpp::mayRepeat(Operation *op, Effort most) {
          });
 }
 
-/// The operand that the barrier which defines `result` passes on.
+/// Returns the operand that the barrier which defines `result` passes on.
 static Value getPassed(Value result) {
   return result.getDefiningOp()->getOperand(
       cast<OpResult>(result).getResultNumber());

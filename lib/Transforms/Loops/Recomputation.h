@@ -94,7 +94,7 @@ public:
   /// themselves.
   bool isPossible(mlir::Value value);
 
-  /// The ops that write to the stacks from which `value` takes layers.
+  /// Returns the ops that write to the stacks from which `value` takes layers.
   /// getNext(value) reads their results, wherever they are.
   llvm::SmallVector<mlir::Operation *> getWrites(mlir::Value value) const;
 
@@ -102,27 +102,28 @@ public:
   /// true.
   bool changes(mlir::Value value);
 
-  /// The value that `value` has in the first iteration, computed before the
-  /// loop.
+  /// Returns the value that `value` has in the first iteration, computed before
+  /// the loop.
   mlir::Value getFirst(mlir::OpBuilder &builder, mlir::Value value) {
     return first.get(builder, value);
   }
 
-  /// The value that `value` will have in the next iteration, computed in this
-  /// one.
+  /// Returns the value that `value` will have in the next iteration, computed
+  /// in this one.
   mlir::Value getNext(mlir::OpBuilder &builder, mlir::Value value) {
     return next.get(builder, value);
   }
 
-  /// The value that `value` has in this iteration, computed once more, also if
-  /// the loop has been replaced. `builder` must stand at the same op each time.
+  /// Returns the value that `value` has in this iteration, computed once more,
+  /// also if the loop has been replaced. `builder` must stand at the same op
+  /// each time.
   mlir::Value getAgain(mlir::OpBuilder &builder, mlir::Value value) {
     return again.get(builder, value);
   }
 
 private:
-  /// The op that writes a layer to a stack after `read` has taken it from
-  /// there; null if `read` is something else.
+  /// Returns the op that writes a layer to a stack after `read` has taken it
+  /// from there; null if `read` is something else.
   mlir::Operation *getWrite(mlir::Operation *read) const;
   bool argumentChanges(mlir::BlockArgument argument) const;
   /// A recomputation of values of the body. `getArgument` says what an argument

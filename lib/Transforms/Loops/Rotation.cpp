@@ -66,8 +66,8 @@ private:
                      std::to_string(budget));
   }
 
-  /// The gathers that are needed before the first heavy op of the body, as far
-  /// as they fit into memory, of which `bytes` are taken.
+  /// Returns the gathers that are needed before the first heavy op of the body,
+  /// as far as they fit into memory, of which `bytes` are taken.
   SmallVector<StartOp> getGathers(Operation *loop, ShiftedValues &inputs,
                                   int64_t &bytes) {
     Block &body = WhileView(loop).getBody();
@@ -144,8 +144,8 @@ private:
     bool isWithoutCompute, isLate = false;
   };
 
-  /// The scatters that the compute after them in their iteration does not
-  /// hide, as far as the loop only stores their results and they fit into
+  /// Returns the scatters that the compute after them in their iteration does
+  /// not hide, as far as the loop only stores their results and they fit into
   /// memory, of which `bytes` are taken.
   std::vector<Deferral> getScatters(Operation *loop, ShiftedValues &inputs,
                                     int64_t &bytes) {
@@ -268,8 +268,8 @@ private:
     return Yes();
   }
 
-  /// The last op of `body` that computes one of `values`, apart from casts,
-  /// shape changes and transfers; null if none does.
+  /// Returns the last op of `body` that computes one of `values`, apart from
+  /// casts, shape changes and transfers; null if none does.
   static Operation *getLastSource(SmallVector<Value> values, Block &body) {
     Operation *last = nullptr;
     while (!values.empty()) {
@@ -304,9 +304,9 @@ private:
     return false;
   }
 
-  /// The bytes that the loop of `body` may carry: one layer's weights, and its
-  /// gradients. With them go counters, a few bytes each, for which a MiB more
-  /// is enough.
+  /// Returns the bytes that the loop of `body` may carry: one layer's weights,
+  /// and its gradients. With them go counters, a few bytes each, for which a
+  /// MiB more is enough.
   int64_t getBudget(Block &body) const {
     if (prefetchBytes != kChooseBudget)
       return prefetchBytes;

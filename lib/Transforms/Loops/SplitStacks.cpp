@@ -24,8 +24,8 @@ static constexpr int64_t kMostLayers = 64;
 /// The most writes that may follow each other.
 static constexpr int kMostWrites = 1024;
 
-/// The type of a layer of `stack`, with a first dim of size 1; null if it is no
-/// stack of known size.
+/// Returns the type of a layer of `stack`, with a first dim of size 1; null if
+/// it is no stack of known size.
 static RankedTensorType getLayerType(Value stack) {
   auto type = dyn_cast<RankedTensorType>(stack.getType());
   if (!type || !type.hasStaticShape() || type.getRank() < 1 ||
@@ -40,8 +40,8 @@ static int64_t getNumLayers(Value stack) {
   return cast<RankedTensorType>(stack.getType()).getDimSize(0);
 }
 
-/// The number of the layer that `op` reads or writes at `index`; nullopt if it
-/// is not known, or is that of no layer of `stack`.
+/// Returns the number of the layer that `op` reads or writes at `index`;
+/// nullopt if it is not known, or is that of no layer of `stack`.
 static std::optional<int64_t> getLayerNumber(Operation *op, Value index,
                                              Value stack) {
   if (!index)

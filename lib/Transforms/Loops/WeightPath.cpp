@@ -37,7 +37,7 @@ static bool changesShapeOnly(Operation *op) {
          (isNamed(op, guest::kBroadcastInDim) && movesData(op));
 }
 
-/// The value of all elements of `value` if they are equal, or null.
+/// Returns the value of all elements of `value` if they are equal, or null.
 static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   Operation *op = value.getDefiningOp();
   if (op && isNamed(op, guest::kBroadcastInDim) &&
@@ -56,8 +56,9 @@ static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   return data.getSplatValue<TypedAttr>();
 }
 
-/// The dim of which the dynamic slice `op` takes one element of several, -1 if
-/// it takes the whole tensor, or nullopt if it does something else.
+/// Returns the dim of which the dynamic slice `op` takes one element of
+/// several, -1 if it takes the whole tensor, or nullopt if it does something
+/// else.
 static std::optional<int64_t> getLayerDim(Operation *op) {
   if (!hasStaticShape(op->getOperand(0)) || !hasStaticShape(op->getResult(0)))
     return std::nullopt;
@@ -77,7 +78,8 @@ static std::optional<int64_t> getLayerDim(Operation *op) {
   return layerDim;
 }
 
-/// The operand of `step.op` with which a path continues, or null if it ends.
+/// Returns the operand of `step.op` with which a path continues, or null if it
+/// ends.
 static Value getPathOperand(WeightPath::Step &step,
                             ProvenanceAnalysis &provenances) {
   Operation *op = step.op;
@@ -303,7 +305,8 @@ private:
 };
 } // namespace
 
-/// The type in which the layer of `path` is computed: the widest of its terms.
+/// Returns the type in which the layer of `path` is computed: the widest of its
+/// terms.
 static RankedTensorType getIndexType(const LayerPath &path) {
   RankedTensorType widest;
   for (const LayerPath::Term &term : path.terms)

@@ -39,7 +39,7 @@ struct WeightPath {
   /// layer.
   llvm::SmallVector<Step> steps;
 
-  /// The ops that choose a layer, the outermost loop's first.
+  /// Returns the ops that choose a layer, the outermost loop's first.
   llvm::SmallVector<mlir::Operation *> getLayerSlices() const;
   /// How many layers they choose from, or the largest number.
   int64_t getNumLayers() const;
@@ -48,8 +48,8 @@ struct WeightPath {
   bool doesTheSame(const WeightPath &other) const;
 };
 
-/// The path to `value` from outside of `ancestor`, or, if `ancestor` is a
-/// manual computation or a function, from an argument of its region. `gather`
+/// Returns the path to `value` from outside of `ancestor`, or, if `ancestor` is
+/// a manual computation or a function, from an argument of its region. `gather`
 /// reads `value` and lies within `ancestor`. nullopt if the gather is in a
 /// region other than a loop, or if an op on the path cannot be applied to all
 /// layers at once.

@@ -58,8 +58,9 @@ static void addBarrier(OpBuilder &builder, Location loc,
     values[index] = result;
 }
 
-/// The ops of the body of `loop` that only store gradients in stacks: updates
-/// of a stack with what a wait returns, and casts and products in between.
+/// Returns the ops of the body of `loop` that only store gradients in stacks:
+/// updates of a stack with what a wait returns, and casts and products in
+/// between.
 static llvm::DenseSet<Operation *> getGradientStores(WhileView loop) {
   llvm::DenseSet<Operation *> stores;
   for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
@@ -231,8 +232,8 @@ struct StackedSum {
   LayerWrite write;
 };
 
-/// The sums of stacks that `counted` leaves, each layer written once. What the
-/// outer loop carries nothing else reads.
+/// Returns the sums of stacks that `counted` leaves, each layer written once.
+/// What the outer loop carries nothing else reads.
 static SmallVector<StackedSum> findSums(const CountedLoop &counted,
                                         ProvenanceAnalysis &provenances) {
   WhileView loop = counted.loop;

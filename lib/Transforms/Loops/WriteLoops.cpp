@@ -114,7 +114,7 @@ public:
   }
 
 private:
-  /// The loops with a plan for which `isMeant` holds.
+  /// Returns the loops with a plan for which `isMeant` holds.
   template <typename IsMeant> SmallVector<WhileView> find(IsMeant isMeant) {
     SmallVector<WhileView> found;
     getOperation()->walk([&](Operation *op) {

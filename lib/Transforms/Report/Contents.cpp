@@ -36,7 +36,8 @@ static std::string getLocationText(Location loc) {
   return text;
 }
 
-/// The bytes of the result of `op`: a tensor, or its last operand, a buffer.
+/// Returns the bytes of the result of `op`: a tensor, or its last operand, a
+/// buffer.
 static int64_t getResultBytes(Operation *op) {
   return getBytes(op->getNumResults() > 0 ? op->getResult(0).getType()
                                           : op->getOperands().back().getType());

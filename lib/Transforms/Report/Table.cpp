@@ -116,9 +116,9 @@ static void addNumbers(Row &row, const Bytes &before, const Bytes &after) {
   }
 }
 
-/// The header, a row for each kind of collective, the total, its multiples of
-/// the weights and, of several micro-batches, those of one; beside the total,
-/// what branches send.
+/// Returns the header, a row for each kind of collective, the total, its
+/// multiples of the weights and, of several micro-batches, those of one; beside
+/// the total, what branches send.
 static std::vector<Row> makeRows(const Report &report) {
   Row header{"collective", "role", "phase", "group"};
   for (const MeshAxis &axis : report.mesh.getAxes()) {

@@ -48,7 +48,7 @@ namespace {
 constexpr int64_t kMostBytes = 64 << 10;
 constexpr size_t kMostCollectives = 8;
 
-/// The name of the op, with the target if it is a custom call.
+/// Returns the name of the op, with the target if it is a custom call.
 std::string describe(Operation *op) {
   std::string text = op->getName().getStringRef().str();
   if (StringRef target = getCallTarget(op); !target.empty())
@@ -112,7 +112,7 @@ private:
            });
   }
 
-  /// The sharding of `value`, or empty if it has none.
+  /// Returns the sharding of `value`, or empty if it has none.
   std::string getSharding(Value value) {
     ArrayRef<std::string> shardings;
     if (auto argument = dyn_cast<BlockArgument>(value)) {
@@ -184,8 +184,8 @@ public:
   }
 
 private:
-  /// The collectives of XLA that have to come after the last wait, or why they
-  /// cannot.
+  /// Returns the collectives of XLA that have to come after the last wait, or
+  /// why they cannot.
   Decision<Delay> getDelay(ArrayRef<StartOp> starts) {
     llvm::SetVector<Block *> blocks;
     // Starts, waits, and the loops that contain them. All of these pass on a
@@ -230,7 +230,7 @@ private:
     return getDelay(block, others, scheduled);
   }
 
-  /// The ops of `block` that depend on `op`, or contain one that does.
+  /// Returns the ops of `block` that depend on `op`, or contain one that does.
   static llvm::DenseSet<Operation *> getDependent(Block &block, Operation *op) {
     llvm::DenseSet<Operation *> dependent;
     SmallVector<Operation *> worklist{op};

@@ -72,8 +72,8 @@ public:
         add(function, instance.getSymNameAttr(), instance);
   }
 
-  /// The name of the function for `chain`. Equal chains with equal locations
-  /// share one, and others have instances of one.
+  /// Returns the name of the function for `chain`. Equal chains with equal
+  /// locations share one, and others have instances of one.
   StringAttr get(const Outlined &chain) {
     if (!host) {
       host = ModuleOp::create(step.getLoc(), kHostModule);
@@ -123,8 +123,8 @@ private:
     ++numNames;
   }
 
-  /// The entry of `function`, which may be the first that is like it. Writes
-  /// the locations in which others like it may differ.
+  /// Returns the entry of `function`, which may be the first that is like it.
+  /// Writes the locations in which others like it may differ.
   Shared &find(func::FuncOp function, SmallVectorImpl<Location> &locations) {
     std::string name = function.getSymName().str();
     function.setSymName("f");

@@ -172,7 +172,7 @@ private:
     }
   }
 
-  /// The queue whose next op comes first, or null.
+  /// Returns the queue whose next op comes first, or null.
   Queue *findNextQueue() {
     Queue *best = nullptr;
     std::optional<Priority> first;

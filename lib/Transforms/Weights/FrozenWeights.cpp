@@ -21,8 +21,8 @@ using namespace zpp;
 
 static Value getPassedOn(Value value, ManualComputations &manuals);
 
-/// The operand of `manual`, a manual computation, that result `number` is, with
-/// the same sharding; or null.
+/// Returns the operand of `manual`, a manual computation, that result `number`
+/// is, with the same sharding; or null.
 static Value getPassedThrough(Operation *manual, unsigned number,
                               ManualComputations &manuals) {
   Block &body = ManualView(manual).getBody();
@@ -86,8 +86,8 @@ static bool isZero(Value value, unsigned &steps,
                 calls);
 }
 
-/// The operand that the result of `op` equals since nothing is added to it, or
-/// since it is cast to a wider type only while that is done; or null.
+/// Returns the operand that the result of `op` equals since nothing is added to
+/// it, or since it is cast to a wider type only while that is done; or null.
 static Value getUnmoved(Operation *op, ManualComputations &manuals) {
   if (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract)) {
     unsigned steps = 64;
@@ -113,8 +113,8 @@ static Value getUnmoved(Operation *op, ManualComputations &manuals) {
              : Value();
 }
 
-/// The value that `value` is equal to because an op or a region passes it on,
-/// or null.
+/// Returns the value that `value` is equal to because an op or a region passes
+/// it on, or null.
 static Value getPassedOn(Value value, ManualComputations &manuals) {
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     Operation *parent = argument.getOwner()->getParentOp();

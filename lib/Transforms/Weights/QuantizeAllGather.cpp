@@ -113,7 +113,7 @@ private:
     return kept && kept->hasAttr(kKeepAttr);
   }
 
-  /// The time of a gather on the links of `model`, plain and quantized.
+  /// Returns the time of a gather on the links of `model`, plain and quantized.
   static std::pair<double, double> getUsec(AllGatherOp gather, QuantAttr quant,
                                            const LinkModel &model) {
     ShardType from = gather.getOperand().getType();

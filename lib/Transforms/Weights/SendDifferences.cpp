@@ -47,12 +47,12 @@ struct KeptGather {
   FromLocalOp getSource() const {
     return AllGatherOp(gather).getOperand().getDefiningOp<FromLocalOp>();
   }
-  /// The op that stands for it in the manual computation.
+  /// Returns the op that stands for it in the manual computation.
   Operation *getTop() const {
     return stack ? stack->loop.loop.getOperation()
                  : AllGatherOp(gather).getOperation();
   }
-  /// The type of what a device has of `shard`: it, or a stack of it.
+  /// Returns the type of what a device has of `shard`: it, or a stack of it.
   RankedTensorType getWholeType(ShardType shard) const {
     RankedTensorType local = shard.getLocalType();
     if (!stack)
@@ -152,7 +152,7 @@ public:
   }
 
 private:
-  /// The stack in which the loop around `gather` keeps what it gathers.
+  /// Returns the stack in which the loop around `gather` keeps what it gathers.
   std::optional<WrittenStack> getKeptStack(AllGatherOp gather) {
     std::optional<CountedLoop> loop =
         getCountedLoop(gather->getParentOp(), provenances);
@@ -189,16 +189,16 @@ private:
     return Yes();
   }
 
-  /// The format of differences of what `gather` moves: `quant`, or a wider one
-  /// that its floor asks for; null if it is to move its values as they are, or
-  /// if that is as short.
+  /// Returns the format of differences of what `gather` moves: `quant`, or a
+  /// wider one that its floor asks for; null if it is to move its values as
+  /// they are, or if that is as short.
   static QuantAttr getWide(AllGatherOp gather, QuantAttr quant) {
     QuantAttr wide = widen(quant, gather.getOperation());
     return wide && isShorter(gather, wide) ? wide : QuantAttr();
   }
 
-  /// The bytes of a slice of what `gather` moves, as it is and in the format
-  /// `quant`.
+  /// Returns the bytes of a slice of what `gather` moves, as it is and in the
+  /// format `quant`.
   static std::pair<int64_t, int64_t> getSliceBytes(AllGatherOp gather,
                                                    QuantAttr quant) {
     ShardType from = gather.getOperand().getType();
@@ -249,8 +249,8 @@ private:
     return entries;
   }
 
-  /// The argument of the step that `kept` gathers parts of, as an entry of
-  /// `zpp.state`; none if it gathers something computed.
+  /// Returns the argument of the step that `kept` gathers parts of, as an entry
+  /// of `zpp.state`; none if it gathers something computed.
   SmallVector<NamedAttribute> describeSource(const KeptGather &kept) {
     Provenance provenance = provenances.get(kept.getSource().getLocal());
     if (!provenance.isStepInput)

@@ -134,7 +134,8 @@ UpdatedWeights::getOffsets(const UpdatedWeight &weight) const {
 // Where what is gathered comes from
 //===----------------------------------------------------------------------===//
 
-/// The slices at an offset from which `value` is made element by element.
+/// Returns the slices at an offset from which `value` is made element by
+/// element.
 SmallVector<Operation *> UpdatedWeights::findSlices(Value value) {
   SmallVector<Operation *> slices;
   llvm::SetVector<Value> pending;
@@ -165,7 +166,7 @@ SmallVector<Operation *> UpdatedWeights::findSlices(Value value) {
   return slices;
 }
 
-/// The elements of the dims of `type` before `dim`.
+/// Returns the elements of the dims of `type` before `dim`.
 static int64_t getOuter(RankedTensorType type, int64_t dim) {
   return llvm::product_of(type.getShape().take_front(dim));
 }
@@ -194,9 +195,9 @@ bool UpdatedWeights::isAtOffsets(const PartitionSlice &slice,
   });
 }
 
-/// The arguments of `manual`, a manual computation, that `value` is made of by
-/// casts, slices and changes of its shape that are the same on all devices;
-/// nullopt if it is made of anything else.
+/// Returns the arguments of `manual`, a manual computation, that `value` is
+/// made of by casts, slices and changes of its shape that are the same on all
+/// devices; nullopt if it is made of anything else.
 std::optional<SmallVector<unsigned>>
 UpdatedWeights::getArguments(Value value, Operation *manual) {
   SmallVector<unsigned> arguments;
@@ -231,8 +232,8 @@ UpdatedWeights::getArguments(Value value, Operation *manual) {
 // Where what is gathered goes
 //===----------------------------------------------------------------------===//
 
-/// The results of the step that are `value`, or a part of it, in another shape
-/// or type.
+/// Returns the results of the step that are `value`, or a part of it, in
+/// another shape or type.
 SmallVector<UpdatedWeights::Returned>
 UpdatedWeights::findReturned(Value value, Operation *manual) {
   SmallVector<Returned> returned;
@@ -277,7 +278,8 @@ UpdatedWeights::findReturned(Value value, Operation *manual) {
   return returned;
 }
 
-/// The number of the operand of `manual` that is `argument` of the step.
+/// Returns the number of the operand of `manual` that is `argument` of the
+/// step.
 std::optional<unsigned> UpdatedWeights::getOperand(unsigned argument,
                                                    Operation *manual) {
   auto [known, isNew] = operands.try_emplace(manual);
@@ -334,15 +336,15 @@ bool UpdatedWeights::isWeight(unsigned argument, Operation *manual) {
 // What is held
 //===----------------------------------------------------------------------===//
 
-/// The name of `argument` of `manual`, an argument of the step.
+/// Returns the name of `argument` of `manual`, an argument of the step.
 static std::string describe(unsigned argument, Operation *manual,
                             const StepSignature &signature) {
   auto input = cast<BlockArgument>(manual->getOperand(argument));
   return "argument " + signature.describeArgument(input.getArgNumber());
 }
 
-/// The slices of returned arguments from which what is gathered is made: equal
-/// ones of one tensor, or none.
+/// Returns the slices of returned arguments from which what is gathered is
+/// made: equal ones of one tensor, or none.
 Decision<SmallVector<UpdatedWeights::Source>>
 UpdatedWeights::findSources(const UpdatedWeight &weight,
                             ArrayRef<Returned> returned, Operation *manual,
@@ -389,8 +391,8 @@ UpdatedWeights::findSources(const UpdatedWeight &weight,
   return sources;
 }
 
-/// The argument that what is gathered replaces, where the step cuts a slice of
-/// none.
+/// Returns the argument that what is gathered replaces, where the step cuts a
+/// slice of none.
 Decision<UpdatedWeights::Held>
 UpdatedWeights::findReplaced(ArrayRef<Returned> returned, Operation *manual,
                              const StepSignature &signature) {
@@ -417,7 +419,7 @@ UpdatedWeights::findReplaced(ArrayRef<Returned> returned, Operation *manual,
                    "under the names that they came with");
 }
 
-/// The value held of `weight`.
+/// Returns the value held of `weight`.
 Decision<UpdatedWeights::Held>
 UpdatedWeights::findHeld(const UpdatedWeight &weight, Operation *manual,
                          const StepSignature &signature) {

@@ -45,7 +45,7 @@ struct UpdatedWeight {
   }
   mlir::Value getOperand() const { return gathers.back().op->getOperand(0); }
   int64_t getDim() const { return gathers.front().dim; }
-  /// The axes of all gathers, most significant first.
+  /// Returns the axes of all gathers, most significant first.
   std::vector<AxisRef> getAxes() const;
 };
 

@@ -14,8 +14,8 @@ using namespace zpp;
 
 namespace {
 
-/// The tags of the ops of a function in XLA's order. What is in flight is there
-/// twice.
+/// Returns the tags of the ops of a function in XLA's order. What is in flight
+/// is there twice.
 std::string getOrder(const std::string &results, const std::string &body) {
   ParsedModule module("func.func @main(%x: " + kMatrix.str() +
                       ", %w: " + kMatrix.str() + ", %p: " + kSlice.str() +
@@ -46,7 +46,7 @@ std::string makeScatter(const std::string &name, const std::string &operand,
          kSlice.str() + "\n";
 }
 
-/// The new value of a parameter.
+/// Returns the new value of a parameter.
 std::string makeUpdate(const std::string &name, const std::string &gradient) {
   return makeOp(name, "subtract", "%p, " + gradient,
                 "} : (" + kSlice.str() + ", " + kSlice.str() + ") -> " +

@@ -105,9 +105,9 @@ TEST(NumberSetsTest, VisitsEndEarly) {
   EXPECT_FALSE(sets.visit(NumberSets::kEmpty, [](size_t) { return true; }));
 }
 
-/// The steps per layer of a network and its backward pass: each layer depends
-/// on the one before it and a weight, and each gradient on the next one and on
-/// the layer.
+/// Returns the steps per layer of a network and its backward pass: each layer
+/// depends on the one before it and a weight, and each gradient on the next one
+/// and on the layer.
 double getStepsPerLayer(size_t layers) {
   NumberSets sets(layers);
   std::vector<NumberSets::Set> forward{sets.getSingle(0)};

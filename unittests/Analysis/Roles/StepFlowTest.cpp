@@ -14,8 +14,8 @@ using namespace zpp;
 
 namespace {
 
-/// The flow of a step without named weights; inputs that are no floats are
-/// data.
+/// Returns the flow of a step without named weights; inputs that are no floats
+/// are data.
 StepFlow getFlow(ParsedModule &module) {
   return StepFlow(
       module.get(), [](BlockArgument) { return false; },
@@ -25,7 +25,7 @@ StepFlow getFlow(ParsedModule &module) {
       });
 }
 
-/// The index of the first result that `value` reaches, or -1.
+/// Returns the index of the first result that `value` reaches, or -1.
 int64_t getReached(const StepFlow &flow, Value value) {
   std::optional<StepFlow::StepResult> result = flow.getReachedResult(value);
   return result ? static_cast<int64_t>(result->index) : -1;

@@ -30,9 +30,9 @@ struct LoopCounter {
   int64_t begin, step, trips;
 };
 
-/// The counter of `loop`, which may be the view of nothing: a value that starts
-/// at a constant, grows by a constant, and is compared with a constant. nullopt
-/// if there is none.
+/// Returns the counter of `loop`, which may be the view of nothing: a value
+/// that starts at a constant, grows by a constant, and is compared with a
+/// constant. nullopt if there is none.
 std::optional<LoopCounter> getLoopCounter(WhileView loop,
                                           ProvenanceAnalysis &provenances);
 
@@ -72,14 +72,15 @@ bool isIndexOfIteration(mlir::Value index, const CountedLoop &loop,
 bool isNumberOfIteration(mlir::Value index, const CountedLoop &loop,
                          ProvenanceAnalysis &provenances);
 
-/// The values of `index`, an integer in the body of `loop`, in all iterations;
-/// empty if it does not follow from their numbers alone.
+/// Returns the values of `index`, an integer in the body of `loop`, in all
+/// iterations; empty if it does not follow from their numbers alone.
 llvm::SmallVector<int64_t> getIndices(mlir::Value index,
                                       const CountedLoop &loop,
                                       ProvenanceAnalysis &provenances);
 
-/// The one value that chooses what `value`, in the body of `loop`, is made of
-/// in an iteration; null where it depends on the iteration in other ways.
+/// Returns the one value that chooses what `value`, in the body of `loop`, is
+/// made of in an iteration; null where it depends on the iteration in other
+/// ways.
 mlir::Value getIterationIndex(mlir::Value value, WhileView loop,
                               ProvenanceAnalysis &provenances);
 

@@ -99,7 +99,7 @@ public:
                  llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
   ~GradientProver();
 
-  /// The graph of the step that proofs are found in.
+  /// Returns the graph of the step that proofs are found in.
   const ValueGraph &getGraph() const;
 
   /// True if any op of the module has a name that autodiff gave it.
@@ -111,17 +111,17 @@ public:
   /// probability, or what sums, products and quotients make of such.
   bool isNeverNegative(mlir::Value value);
 
-  /// The differences of `sums`: elements of one are subtracted from those of
-  /// another one, or of an input that is made of earlier ones, before either
-  /// is added to another input of the step.
+  /// Returns the differences of `sums`: elements of one are subtracted from
+  /// those of another one, or of an input that is made of earlier ones, before
+  /// either is added to another input of the step.
   llvm::SmallVector<GradientDifference>
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
 
-  /// The inputs of the step that `value` depends on, if it is made of inputs
-  /// alone that the step returns as they came; empty otherwise.
+  /// Returns the inputs of the step that `value` depends on, if it is made of
+  /// inputs alone that the step returns as they came; empty otherwise.
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
 
-  /// The only input of the step that `value` depends on, or null.
+  /// Returns the only input of the step that `value` depends on, or null.
   mlir::BlockArgument getOnlyInput(mlir::Value value);
 
   /// For each of `inputs`, which has the values that gather it: whether the

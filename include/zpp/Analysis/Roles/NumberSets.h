@@ -48,7 +48,8 @@ public:
   /// whether it did.
   bool visit(Set set, llvm::function_ref<bool(size_t)> visit) const;
 
-  /// The steps that unite(), intersect() and subtract() have taken together.
+  /// Returns the steps that unite(), intersect() and subtract() have taken
+  /// together.
   size_t getNumSteps() const { return numSteps; }
 
 private:

@@ -59,8 +59,9 @@ public:
     std::string describe() const;
   };
 
-  /// The first result of the step that holds elements of `value`, each changed
-  /// by itself, or nullopt. A value that reaches a result in this way is state.
+  /// Returns the first result of the step that holds elements of `value`, each
+  /// changed by itself, or nullopt. A value that reaches a result in this way
+  /// is state.
   std::optional<StepResult> getReachedResult(mlir::Value value) const;
 
   /// True if `input` is a weight or other state that the step returns, updated
@@ -87,8 +88,8 @@ public:
     std::vector<char> found;
   };
 
-  /// The values from which others are computed: by at least one Computed edge
-  /// and no Carried edge.
+  /// Returns the values from which others are computed: by at least one
+  /// Computed edge and no Carried edge.
   ValueSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
 
   /// Returns the members of `ancestors` that also reach another value by a path
@@ -96,7 +97,7 @@ public:
   ValueSet getAncestorsBeside(llvm::ArrayRef<mlir::Value> values,
                               const ValueSet &ancestors) const;
 
-  /// The values that are computed from others, likewise.
+  /// Returns the values that are computed from others, likewise.
   ValueSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;
 
   /// The updates of the step's weights.
@@ -121,17 +122,18 @@ public:
   Updates getUpdates(const ValueSet &ancestors,
                      llvm::ArrayRef<mlir::Value> inFlight) const;
 
-  /// The values by which the inputs that `isWanted` accepts are updated,
-  /// element by element: in results of their type that hold their elements.
+  /// Returns the values by which the inputs that `isWanted` accepts are
+  /// updated, element by element: in results of their type that hold their
+  /// elements.
   ValueSet
   getUpdatesOf(llvm::function_ref<bool(mlir::BlockArgument)> isWanted) const;
 
-  /// The inputs that any of `values` updates, as in getUpdatesOf().
+  /// Returns the inputs that any of `values` updates, as in getUpdatesOf().
   llvm::DenseSet<mlir::Value>
   getUpdatedBy(llvm::ArrayRef<mlir::Value> values) const;
 
-  /// The inputs of two dims or more that some result of their type holds which
-  /// is made of weights, single numbers and `cuts` alone.
+  /// Returns the inputs of two dims or more that some result of their type
+  /// holds which is made of weights, single numbers and `cuts` alone.
   llvm::DenseSet<mlir::Value>
   getUpdatedOnlyBy(llvm::ArrayRef<mlir::Value> cuts) const;
 
@@ -139,8 +141,8 @@ public:
   /// holds its elements, as a weight is used to compute its gradient.
   bool isUpdatedFrom(mlir::BlockArgument input, mlir::Value value) const;
 
-  /// The values that depend on an input which is no weight, other than through
-  /// `cuts`.
+  /// Returns the values that depend on an input which is no weight, other than
+  /// through `cuts`.
   ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;
 
   /// For each of `values` the one of the floating-point inputs in `ancestors`
@@ -159,14 +161,15 @@ private:
   void findReturnedInputs(llvm::function_ref<bool(mlir::BlockArgument)> isData);
 
   ValueSet getSet(std::vector<char> found) const;
-  /// The values that depend on any of `sources`, other than through `cuts`.
+  /// Returns the values that depend on any of `sources`, other than through
+  /// `cuts`.
   ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts,
                          llvm::ArrayRef<int64_t> sources) const;
-  /// The inputs of whose elements a result of their type that `isWanted`
-  /// accepts is made.
+  /// Returns the inputs of whose elements a result of their type that
+  /// `isWanted` accepts is made.
   llvm::DenseSet<mlir::Value>
   getInputsHeldBy(llvm::function_ref<bool(mlir::Value)> isWanted) const;
-  /// The floating-point inputs in `ancestors` that are no scalars.
+  /// Returns the floating-point inputs in `ancestors` that are no scalars.
   llvm::SmallVector<mlir::BlockArgument>
   getInputsIn(const ValueSet &ancestors) const;
 

@@ -68,13 +68,13 @@ public:
 
   Node size() const { return static_cast<Node>(nodes.size()); }
   mlir::Value getValue(Node node) const { return nodes[node].value; }
-  /// The op that defines the value, or null for arguments.
+  /// Returns the op that defines the value, or null for arguments.
   mlir::Operation *getOp(Node node) const { return nodes[node].op; }
   /// True for a number with a derivative, or a tensor of such.
   bool isDifferentiable(Node node) const {
     return nodes[node].isDifferentiable;
   }
-  /// The number of elements, or -1 if it is not known.
+  /// Returns the number of elements, or -1 if it is not known.
   int64_t getCount(Node node) const { return nodes[node].count; }
   /// True if autodiff's transposition made the op, by the names in locations:
   /// its own, or that of a loop or a call around it.
@@ -83,22 +83,22 @@ public:
   bool hasTransposed() const { return hasNames; }
 
   llvm::ArrayRef<Edge> getSources(Node node) const { return nodes[node].in; }
-  /// The operands of the op that defines `node`, or -1 for those that only
-  /// choose a position.
+  /// Returns the operands of the op that defines `node`, or -1 for those that
+  /// only choose a position.
   llvm::SmallVector<Node> getOperands(Node node) const;
   /// One of them.
   Node getOperand(Node node, int64_t operand) const;
-  /// The first node of `value`, or nullopt.
+  /// Returns the first node of `value`, or nullopt.
   std::optional<Node> find(mlir::Value value) const;
 
-  /// The inputs of the step, and values that depend on something else than
-  /// operands, such as random numbers.
+  /// Returns the inputs of the step, and values that depend on something else
+  /// than operands, such as random numbers.
   llvm::ArrayRef<Node> getLeaves() const { return leaves; }
 
-  /// The results of the step.
+  /// Returns the results of the step.
   llvm::ArrayRef<Node> getReturned() const { return returned; }
-  /// The node that `node` is equal to because barriers, calls, branches of one
-  /// way or loops that do not change it pass it on.
+  /// Returns the node that `node` is equal to because barriers, calls, branches
+  /// of one way or loops that do not change it pass it on.
   Node getPassed(Node node) const;
 
   /// Calls `update`, which returns whether it changes what is known of a node,

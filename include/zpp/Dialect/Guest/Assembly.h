@@ -55,7 +55,8 @@ struct GuestOp {
   llvm::StringLiteral results = "";
 };
 
-/// The rows of `stablehlo`, `chlo` and `sdy`, those without a pretty form too.
+/// Returns the rows of `stablehlo`, `chlo` and `sdy`, those without a pretty
+/// form too.
 llvm::ArrayRef<GuestOp> getGuestOps();
 
 /// Reads what follows the name of an op in its pretty form.

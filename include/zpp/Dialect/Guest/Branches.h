@@ -21,10 +21,10 @@ namespace zpp {
 /// i.
 class BranchesView {
 public:
-  /// The view of `op`, or nullopt for other ops.
+  /// Returns the view of `op`, or nullopt for other ops.
   static std::optional<BranchesView> get(mlir::Operation *op);
 
-  /// The regions' blocks. Regions without a terminator are left out.
+  /// Returns the regions' blocks. Regions without a terminator are left out.
   llvm::ArrayRef<mlir::Block *> getBodies() const { return bodies; }
 
   /// Calls `visit` for each operand that is an argument of a body: those of a

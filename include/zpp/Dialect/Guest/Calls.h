@@ -12,8 +12,8 @@
 
 namespace zpp {
 
-/// The function that `op` calls, if its body is one block that is not empty;
-/// null for others, and where `op` is no call.
+/// Returns the function that `op` calls, if its body is one block that is not
+/// empty; null for others, and where `op` is no call.
 mlir::func::FuncOp getCallee(mlir::Operation *op);
 
 } // namespace zpp

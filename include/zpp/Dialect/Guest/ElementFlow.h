@@ -59,9 +59,10 @@ private:
 /// below zero.
 bool isKnownNotNegative(mlir::Value value);
 
-/// The operands of `op` that must have no negative element for its result to
-/// have none: none for squares, absolute values and exponentials, all for sums,
-/// products and quotients. Nullopt if elements can be negative in any case.
+/// Returns the operands of `op` that must have no negative element for its
+/// result to have none: none for squares, absolute values and exponentials, all
+/// for sums, products and quotients. Nullopt if elements can be negative in any
+/// case.
 std::optional<llvm::SmallVector<unsigned>> getSignOperands(mlir::Operation *op);
 
 /// True for ops without operands whose results depend on no input, such as

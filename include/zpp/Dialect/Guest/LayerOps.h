@@ -18,12 +18,12 @@
 
 namespace zpp {
 
-/// The index of the layer that `op`, a `stablehlo.dynamic_slice`, cuts out of a
-/// stack: one element of the first dim, all of the others. Null if `op` does
-/// something else.
+/// Returns the index of the layer that `op`, a `stablehlo.dynamic_slice`, cuts
+/// out of a stack: one element of the first dim, all of the others. Null if
+/// `op` does something else.
 mlir::Value getReadLayer(mlir::Operation *op);
-/// The index of the layer that `op`, a `stablehlo.dynamic_update_slice`, writes
-/// to a stack, or null.
+/// Returns the index of the layer that `op`, a
+/// `stablehlo.dynamic_update_slice`, writes to a stack, or null.
 mlir::Value getWrittenLayer(mlir::Operation *op);
 
 /// Creates a reshape if the shape differs.

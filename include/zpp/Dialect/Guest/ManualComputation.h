@@ -45,9 +45,9 @@ public:
   mlir::BlockArgument getArgument(unsigned number) const {
     return getBody().getArgument(number);
   }
-  /// The terminator of the body.
+  /// Returns the terminator of the body.
   mlir::Operation *getYield() const { return &getBody().back(); }
-  /// The value, in the body, that becomes result `number`.
+  /// Returns the value, in the body, that becomes result `number`.
   mlir::Value getYielded(unsigned number) const {
     return getYield()->getOperand(number);
   }
@@ -56,8 +56,8 @@ private:
   mlir::Operation *manual;
 };
 
-/// The sharding of each operand of `manual`, a manual computation, as text:
-/// `<@mesh, [{"node", "gpu"}, {}]>`.
+/// Returns the sharding of each operand of `manual`, a manual computation, as
+/// text: `<@mesh, [{"node", "gpu"}, {}]>`.
 llvm::SmallVector<std::string> getOperandShardings(mlir::Operation *manual);
 
 /// Answers the same many times, and reads each list of shardings once: a manual
@@ -67,7 +67,8 @@ public:
   /// isManualComputation.
   bool contains(mlir::Operation *op);
 
-  /// The shardings of a manual computation's operands and of its results.
+  /// Returns the shardings of a manual computation's operands and of its
+  /// results.
   llvm::ArrayRef<std::string> getOperandShardings(mlir::Operation *manual);
   llvm::ArrayRef<std::string> getResultShardings(mlir::Operation *manual);
 
@@ -83,17 +84,18 @@ private:
   llvm::DenseMap<mlir::Attribute, bool> meshes;
 };
 
-/// The dims of the shardings in an attribute of Shardy, as text. The names of
-/// the meshes are dropped: a step has only one mesh, possibly under several
-/// names.
+/// Returns the dims of the shardings in an attribute of Shardy, as text. The
+/// names of the meshes are dropped: a step has only one mesh, possibly under
+/// several names.
 llvm::SmallVector<std::string> getShardingDims(mlir::Attribute attribute);
 
-/// The sharding of a tensor of rank 1 of which every device has its own part:
-/// over all axes of the computation `manual`. Empty if the computation names no
-/// mesh.
+/// Returns the sharding of a tensor of rank 1 of which every device has its own
+/// part: over all axes of the computation `manual`. Empty if the computation
+/// names no mesh.
 std::string getSharedNothingSharding(mlir::Operation *manual);
 
-/// The attributes of an argument or a result of a function with this sharding.
+/// Returns the attributes of an argument or a result of a function with this
+/// sharding.
 mlir::DictionaryAttr getSharedNothingAttributes(mlir::Operation *manual);
 
 /// Rebuilds `manual` with more operands and results, all of rank 1 and with the

@@ -65,11 +65,11 @@ mlir::Value buildSliceAt(mlir::RewriterBase &builder, mlir::Location loc,
                          mlir::Value value, int64_t dim, mlir::Value offset,
                          int64_t size);
 
-/// The dim of the operand of `op` that is dim `dim` of its result, if `op` is a
-/// cast, a transpose, or a reshape that only adds or drops dims of size 1;
-/// nullopt for other ops.
+/// Returns the dim of the operand of `op` that is dim `dim` of its result, if
+/// `op` is a cast, a transpose, or a reshape that only adds or drops dims of
+/// size 1; nullopt for other ops.
 std::optional<int64_t> getOperandDim(mlir::Operation *op, int64_t dim);
-/// The reverse: the dim of the result that is dim `dim` of the operand.
+/// Returns the reverse: the dim of the result that is dim `dim` of the operand.
 std::optional<int64_t> getResultDim(mlir::Operation *op, int64_t dim);
 
 /// Builds a copy of `op`, one of those ops, on `operand`, which is a part of
@@ -93,8 +93,8 @@ void eraseUnread(mlir::Operation *op);
 /// True for a concatenation.
 bool isConcatenation(mlir::Operation *op);
 
-/// The operand of a concatenation that `op`, a slice of its result, cuts out
-/// whole; null if it is no such slice.
+/// Returns the operand of a concatenation that `op`, a slice of its result,
+/// cuts out whole; null if it is no such slice.
 mlir::Value getSlicedOperand(mlir::Operation *op);
 
 } // namespace zpp

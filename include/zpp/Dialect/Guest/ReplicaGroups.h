@@ -34,7 +34,7 @@ struct ModuleMesh {
 /// `shard.grid`, whose axes have no names of their own; nullopt for other ops.
 std::optional<ModuleMesh> getModuleMesh(mlir::Operation *op);
 
-/// The mesh of this name that `from` can see.
+/// Returns the mesh of this name that `from` can see.
 std::optional<ModuleMesh> lookupMesh(mlir::Operation *from,
                                      llvm::StringRef name);
 
@@ -48,7 +48,7 @@ using ReplicaGroups = std::vector<std::vector<int64_t>>;
 std::optional<ReplicaGroups> readReplicaGroups(mlir::Operation *op,
                                                std::string &error);
 
-/// The mesh by whose axes `op` names its groups, or nullopt.
+/// Returns the mesh by whose axes `op` names its groups, or nullopt.
 std::optional<std::string> getGroupMeshName(mlir::Operation *op);
 
 /// A key of everything that the groups of `op` depend on: collectives with
@@ -64,7 +64,7 @@ struct ModuleCopies {
 };
 ModuleCopies getModuleCopies(mlir::ModuleOp module);
 
-/// The number of devices that the module states, or nullopt.
+/// Returns the number of devices that the module states, or nullopt.
 std::optional<int64_t> getNumDevices(mlir::ModuleOp module);
 
 /// True if ops or arguments of `module` have shardings, `{devices=[8,1]<=[8]}`
@@ -76,9 +76,9 @@ bool hasUnappliedShardings(mlir::ModuleOp module);
 /// computation is read once.
 class AutomaticAxes {
 public:
-  /// The axes of the module's mesh that the `sdy.manual_computation` around
-  /// `op` leaves to the partitioner, such as "tensor, expert", or empty. Along
-  /// those axes, shapes in it are still global.
+  /// Returns the axes of the module's mesh that the `sdy.manual_computation`
+  /// around `op` leaves to the partitioner, such as "tensor, expert", or empty.
+  /// Along those axes, shapes in it are still global.
   const std::string &get(mlir::Operation *op);
 
 private:
@@ -93,8 +93,8 @@ class OperandShardings {
 public:
   explicit OperandShardings(mlir::Operation *manual);
 
-  /// The groups of devices that hold different parts of operand `index`; null
-  /// if its sharding does not split it or cannot be read.
+  /// Returns the groups of devices that hold different parts of operand
+  /// `index`; null if its sharding does not split it or cannot be read.
   const ReplicaGroups *getGroups(unsigned index);
 
 private:

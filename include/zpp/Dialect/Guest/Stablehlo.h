@@ -40,14 +40,14 @@ bool containsOp(mlir::Operation *root,
 /// The text of an attribute, which may belong to a guest dialect.
 std::string printAttribute(mlir::Attribute attr);
 
-/// The target of a `stablehlo.custom_call`; empty for other ops.
+/// Returns the target of a `stablehlo.custom_call`; empty for other ops.
 llvm::StringRef getCallTarget(mlir::Operation *op);
 
-/// The kind of a collective of StableHLO or of upstream's shard dialect;
-/// nullopt for other ops.
+/// Returns the kind of a collective of StableHLO or of upstream's shard
+/// dialect; nullopt for other ops.
 std::optional<CollectiveKind> getGuestCollective(mlir::Operation *op);
 
-/// The dim that such a collective gathers, scatters or splits, or -1.
+/// Returns the dim that such a collective gathers, scatters or splits, or -1.
 int64_t getCollectiveDim(mlir::Operation *op);
 /// Sets that dim, which `op` has.
 void setCollectiveDim(mlir::Operation *op, int64_t dim);
@@ -55,8 +55,8 @@ void setCollectiveDim(mlir::Operation *op, int64_t dim);
 /// True if the reduction of a collective is a sum.
 bool isSum(mlir::Operation *op);
 
-/// The op that takes a maximum or a minimum of two elements in the reduction of
-/// a collective or a `stablehlo.reduce`, or null.
+/// Returns the op that takes a maximum or a minimum of two elements in the
+/// reduction of a collective or a `stablehlo.reduce`, or null.
 mlir::Operation *getExtremum(mlir::Operation *op);
 
 /// True if `op` is not a collective but may communicate all the same.
@@ -69,12 +69,12 @@ bool takesLargest(mlir::Operation *op);
 /// True for a `stablehlo.compare` whose result is lhs < rhs.
 bool comparesLess(mlir::Operation *op);
 
-/// The integer that all elements of `value` are, if a `stablehlo.constant`
-/// defines it; nullopt otherwise. ProvenanceAnalysis::getConstantInteger looks
-/// further.
+/// Returns the integer that all elements of `value` are, if a
+/// `stablehlo.constant` defines it; nullopt otherwise.
+/// ProvenanceAnalysis::getConstantInteger looks further.
 std::optional<int64_t> getConstantInteger(mlir::Value value);
 
-/// The one number that all elements of `value` are: the operand, of one
+/// Returns the one number that all elements of `value` are: the operand, of one
 /// element, of a broadcast, or a constant. Null if there is none.
 mlir::Value getSplat(mlir::Value value);
 
@@ -140,8 +140,9 @@ std::optional<ProductDims> getProductDims(mlir::Operation *op,
 /// Returns false, and changes nothing, otherwise.
 bool exchangeOperands(mlir::Operation *product, llvm::ArrayRef<int64_t> order);
 
-/// The floating-point operations of a product or a convolution of static shape,
-/// a sum and a product each; 0 for other ops, and if `op` cannot be read.
+/// Returns the floating-point operations of a product or a convolution of
+/// static shape, a sum and a product each; 0 for other ops, and if `op` cannot
+/// be read.
 double getProductFlops(mlir::Operation *op);
 
 //===----------------------------------------------------------------------===//

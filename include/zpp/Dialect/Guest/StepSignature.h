@@ -33,9 +33,9 @@ public:
   /// this type. Their types must agree.
   bool mayReplace(unsigned result, unsigned argument) const;
 
-  /// The argument that is donated for `result`, or the only one that has its
-  /// name, of those that `isCandidate` accepts; nullopt where there is none, or
-  /// where names and donation disagree.
+  /// Returns the argument that is donated for `result`, or the only one that
+  /// has its name, of those that `isCandidate` accepts; nullopt where there is
+  /// none, or where names and donation disagree.
   std::optional<unsigned>
   getReplaced(unsigned result,
               llvm::function_ref<bool(unsigned)> isCandidate) const;
@@ -45,7 +45,7 @@ public:
 
 private:
   mlir::Type getType(unsigned argument) const;
-  /// The arguments whose names end as that of `result` does.
+  /// Returns the arguments whose names end as that of `result` does.
   llvm::SmallVector<unsigned> getNamesakes(unsigned result) const;
 
   mlir::func::FuncOp function;

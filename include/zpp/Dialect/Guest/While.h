@@ -40,7 +40,7 @@ public:
   /// `loop` must be a `stablehlo.while` with two regions of one block each.
   explicit WhileView(mlir::Operation *loop) : loop(loop) {}
 
-  /// The view of `op`, or of nothing where `op` is null or no loop.
+  /// Returns the view of `op`, or of nothing where `op` is null or no loop.
   static WhileView get(mlir::Operation *op) {
     return op && isWhile(op) ? WhileView(op) : WhileView();
   }
@@ -64,7 +64,7 @@ public:
   mlir::BlockArgument getConditionArgument(unsigned index) const {
     return getCondition().getArgument(index);
   }
-  /// The value of the next iteration, in the body.
+  /// Returns the value of the next iteration, in the body.
   mlir::Value getNext(unsigned index) const {
     return getYield()->getOperand(index);
   }
@@ -78,9 +78,10 @@ public:
     return isLoopInvariant(loop, index);
   }
 
-  /// The terminator of the body.
+  /// Returns the terminator of the body.
   mlir::Operation *getYield() const { return &getBody().back(); }
-  /// The values that the condition returns: one, unless the loop is malformed.
+  /// Returns the values that the condition returns: one, unless the loop is
+  /// malformed.
   mlir::OperandRange getPredicates() const {
     return getCondition().back().getOperands();
   }

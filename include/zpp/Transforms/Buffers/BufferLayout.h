@@ -25,9 +25,9 @@ int64_t getElementBytes(mlir::MemRefType type);
 /// True for elements that the runtime can move: of 1, 2, 4 or 8 bytes.
 bool isMovable(mlir::Type element);
 
-/// The distance in bytes between the starts of consecutive chunks of an operand
-/// of a decomposed zero op, or 0 if the operand is dense. Tensors must be
-/// dense, and so must the buffers that an exchange sends and receives. The
+/// Returns the distance in bytes between the starts of consecutive chunks of an
+/// operand of a decomposed zero op, or 0 if the operand is dense. Tensors must
+/// be dense, and so must the buffers that an exchange sends and receives. The
 /// chunks that another op writes or reads may lie apart, as they do if several
 /// tensors share the buffer of an exchange. If the runtime cannot use the
 /// buffer, returns nullopt and sets `expected` to what it could use.
@@ -46,8 +46,8 @@ struct StridedCopy {
   int64_t rowBytes = 0;
   llvm::SmallVector<Loop> loops;
 
-  /// The copy with the fewest loops; nullopt if a stride is dynamic or leads
-  /// further than 64 bits.
+  /// Returns the copy with the fewest loops; nullopt if a stride is dynamic or
+  /// leads further than 64 bits.
   static std::optional<StridedCopy> get(mlir::MemRefType target,
                                         mlir::MemRefType source);
 };

@@ -24,13 +24,14 @@ inline constexpr llvm::StringLiteral kNamesAttr = "zpp.names";
 /// Upstream's mark of an argument that is a result.
 inline constexpr llvm::StringLiteral kResultAttr = "bufferize.result";
 
-/// The functions that work on memory of the runtime, in the order of the
-/// module: those with zero ops and those that call such a function. With `all`,
-/// every function with a body.
+/// Returns the functions that work on memory of the runtime, in the order of
+/// the module: those with zero ops and those that call such a function. With
+/// `all`, every function with a body.
 llvm::SetVector<mlir::func::FuncOp> getRankFunctions(mlir::ModuleOp module,
                                                      bool all);
 
-/// The workspace argument of a function, a marked memref<Wxi8>, or null.
+/// Returns the workspace argument of a function, a marked memref<Wxi8>, or
+/// null.
 mlir::BlockArgument getWorkspace(mlir::func::FuncOp function);
 
 /// A memref of static shape without strides in the memory at `pointer`.

@@ -189,7 +189,7 @@ static AttributeKind getKind(const AttributeSpec &spec) {
       .Case("text", AttributeKind::Text);
 }
 
-/// The attribute that the generic form writes as `#dialect<data>` or
+/// Returns the attribute that the generic form writes as `#dialect<data>` or
 /// `#dialect.data`.
 static Attribute getOpaque(Reader &reader, const Twine &data) {
   MLIRContext *context = reader.parser.getContext();
@@ -290,7 +290,8 @@ ParseResult assembly::readAttribute(Reader &reader, const AttributeSpec &spec) {
   return failed(attribute) ? failure() : reader.add(spec.name, *attribute);
 }
 
-/// The text between `before` and `after` in an attribute of the op's dialect.
+/// Returns the text between `before` and `after` in an attribute of the op's
+/// dialect.
 static std::optional<StringRef> getText(Writer &writer, Attribute attribute,
                                         StringRef before, StringRef after) {
   auto opaque = dyn_cast_or_null<OpaqueAttr>(attribute);

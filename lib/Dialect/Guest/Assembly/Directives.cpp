@@ -199,8 +199,8 @@ static ParseResult readDot(Reader &reader) {
                       NoneType::get(context)));
 }
 
-/// The numbers of `dot<lhs_batching_dimensions = [0], ...>`, in the order of
-/// `kDims`; nullopt if the text is another one.
+/// Returns the numbers of `dot<lhs_batching_dimensions = [0], ...>`, in the
+/// order of `kDims`; nullopt if the text is another one.
 static std::optional<std::array<SmallVector<int64_t>, 4>>
 getDims(StringRef text) {
   std::array<SmallVector<int64_t>, 4> dims;

@@ -41,7 +41,8 @@ struct Form {
   const AttributeSpec *find(llvm::StringRef attribute) const;
 };
 
-/// The form of the op with this name; null if the table does not have it.
+/// Returns the form of the op with this name; null if the table does not have
+/// it.
 const Form *findForm(llvm::StringRef name);
 
 /// An op while its pretty form is read.
@@ -90,7 +91,8 @@ struct Writer {
   bool writeInts(mlir::Attribute attribute);
 };
 
-/// The attribute of the op; null if it has none, or what is its default.
+/// Returns the attribute of the op; null if it has none, or what is its
+/// default.
 mlir::Attribute getAttribute(mlir::Operation *op, const AttributeSpec &spec);
 
 /// Reads and writes text that stands for an attribute without its name.
@@ -104,7 +106,7 @@ struct Directive {
   bool (*write)(Writer &);
 };
 
-/// The directive with this name, which the table has in a form.
+/// Returns the directive with this name, which the table has in a form.
 const Directive *findDirective(llvm::StringRef name);
 
 // Directives that have files of their own.

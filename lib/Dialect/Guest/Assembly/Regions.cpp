@@ -16,7 +16,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::assembly;
 
-/// The only block of each region of `op`; null for other regions.
+/// Returns the only block of each region of `op`; null for other regions.
 static Block *getBlock(Operation *op, unsigned region) {
   return op->getRegion(region).hasOneBlock() ? &op->getRegion(region).front()
                                              : nullptr;
@@ -262,7 +262,8 @@ static ParseResult readReduce(Reader &reader) {
   return success();
 }
 
-/// The op that a region applies to its two arguments, if it does nothing else.
+/// Returns the op that a region applies to its two arguments, if it does
+/// nothing else.
 static Operation *getReducer(Operation *op, Block &block) {
   if (op->getNumOperands() == 0 || block.getNumArguments() != 2 ||
       !llvm::hasNItems(block, 2))

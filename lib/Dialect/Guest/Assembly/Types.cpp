@@ -89,7 +89,8 @@ static bool writeArrow(Writer &writer) {
   return writer.op->getNumResults() != 0;
 }
 
-/// The type with the elements of a complex one's parts; null for others.
+/// Returns the type with the elements of a complex one's parts; null for
+/// others.
 static Type getReal(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
   if (!shaped)

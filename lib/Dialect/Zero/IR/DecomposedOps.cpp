@@ -175,8 +175,8 @@ static int64_t numElements(ArrayRef<int64_t> shape) {
   return llvm::product_of(shape);
 }
 
-/// The bytes of a chunk of `chunkShape`, whose leading dim numbers chunks, with
-/// the elements of `type`; 0 if these do not fill whole bytes.
+/// Returns the bytes of a chunk of `chunkShape`, whose leading dim numbers
+/// chunks, with the elements of `type`; 0 if these do not fill whole bytes.
 static int64_t getChunkBytes(ArrayRef<int64_t> chunkShape, ShapedType type) {
   Type element = type.getElementType();
   if (!element.isIntOrFloat() || element.getIntOrFloatBitWidth() % 8 != 0)

@@ -28,8 +28,8 @@ void ZeroDialect::registerTypes() {
 // ShardType
 //===----------------------------------------------------------------------===//
 
-/// The size of `factor`, whose axis, if it has one, must be an axis of the
-/// mesh.
+/// Returns the size of `factor`, whose axis, if it has one, must be an axis of
+/// the mesh.
 static int64_t getFactorSize(FactorAttr factor, const zpp::Mesh &mesh) {
   return factor.isWhole() ? factor.getSize()
                           : factor.getAxis().resolve(mesh)->size;

@@ -51,8 +51,8 @@ static Value createPartial(OpBuilder &builder, const OuterHops &hops) {
                   typeOf(partial).clone(builder.getF32Type()));
 }
 
-/// The partial sums of all layers of `term`, in f32. Loops that write a stack
-/// of gradients write one of partial sums instead.
+/// Returns the partial sums of all layers of `term`, in f32. Loops that write a
+/// stack of gradients write one of partial sums instead.
 Value Accumulator::getPartial(const GradientTerm &term) {
   OpBuilder at(term.hops.getFirst()->getContext());
   Value partial = term.partial;
@@ -99,8 +99,9 @@ static Value addWhereKnown(Value a, Value b) {
   return createOp(builder, b.getLoc(), guest::kAdd, {a, b}, a.getType());
 }
 
-/// The sum of the partial sums of `terms`, in their block. A sum that is known
-/// early can be sent early, and takes less memory than what it adds up.
+/// Returns the sum of the partial sums of `terms`, in their block. A sum that
+/// is known early can be sent early, and takes less memory than what it adds
+/// up.
 Value Accumulator::getSumOfPartials(ArrayRef<GradientTerm> terms) {
   Value sum;
   for (const GradientTerm &term : terms) {
@@ -110,7 +111,7 @@ Value Accumulator::getSumOfPartials(ArrayRef<GradientTerm> terms) {
   return sum;
 }
 
-/// The number of gradients that `terms` add up, 0 if it is not known.
+/// Returns the number of gradients that `terms` add up, 0 if it is not known.
 static int64_t getCount(ArrayRef<GradientTerm> terms) {
   int64_t count = 0;
   for (const GradientTerm &term : terms) {
@@ -235,8 +236,8 @@ Value Accumulator::sendInLoop(ArrayRef<GradientTerm> terms) {
 // Loops
 //===----------------------------------------------------------------------===//
 
-/// The sum that `init` is, where the partial sums of `sum`, which a loop adds
-/// to it, can begin with its terms. Otherwise it has none.
+/// Returns the sum that `init` is, where the partial sums of `sum`, which a
+/// loop adds to it, can begin with its terms. Otherwise it has none.
 GradientSum Accumulator::findSumInFront(Value init, const GradientSum &sum) {
   GradientSum before;
   if (!init.hasOneUse())

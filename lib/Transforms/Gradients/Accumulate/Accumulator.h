@@ -49,10 +49,11 @@ public:
 
   /// True if some gradients are added up before they are sent.
   bool hasSums() const { return !made.empty() || sendsInLoops; }
-  /// The bytes that all partial sums take beyond the gradients.
+  /// Returns the bytes that all partial sums take beyond the gradients.
   int64_t getMoreBytes() const { return moreBytes; }
-  /// The number of micro-batches of an update: the least of gradients that are
-  /// added up, as weights may be used more than once. 0 if it is not known.
+  /// Returns the number of micro-batches of an update: the least of gradients
+  /// that are added up, as weights may be used more than once. 0 if it is not
+  /// known.
   int64_t getMicroBatches() const { return microBatches.value_or(0); }
 
 private:

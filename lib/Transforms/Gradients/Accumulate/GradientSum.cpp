@@ -88,8 +88,8 @@ zpp::zero::findCarriedSum(TermFinder &finder, WhileView loop, unsigned number) {
 // Layer by layer
 //===----------------------------------------------------------------------===//
 
-/// The step of `term` that writes a layer, if it is the only one, and its loop
-/// stands in `block`; null otherwise.
+/// Returns the step of `term` that writes a layer, if it is the only one, and
+/// its loop stands in `block`; null otherwise.
 static Operation *getOnlyWrite(const GradientTerm &term, Block &block) {
   SmallVector<Operation *> writes = llvm::filter_to_vector(
       term.steps, [](Operation *step) { return getWrittenLayer(step); });

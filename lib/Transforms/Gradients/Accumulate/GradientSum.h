@@ -25,21 +25,23 @@ struct GradientSum {
   bool hasCarried = false;
   llvm::SmallVector<mlir::Operation *> additions;
 
-  /// The terms that can be sent with those of `like`; null if there are none.
+  /// Returns the terms that can be sent with those of `like`; null if there are
+  /// none.
   const llvm::SmallVector<GradientTerm> *find(const GradientTerm &like) const;
   /// Erases the additions, which nothing reads any more, the last one first.
   void eraseAdditions() const;
 };
 
-/// The sum that `root` is, of `carried`, terms and other values.
+/// Returns the sum that `root` is, of `carried`, terms and other values.
 GradientSum findSum(TermFinder &finder, mlir::Value root, mlir::Value carried);
 
-/// The addition that leaves carried value `number` to the next iteration of
-/// `loop`; null if there is none, or if the value is read more than once.
+/// Returns the addition that leaves carried value `number` to the next
+/// iteration of `loop`; null if there is none, or if the value is read more
+/// than once.
 mlir::Operation *findCarriedAddition(WhileView loop, unsigned number);
 
-/// The sum that each iteration of `loop` adds to carried value `number`;
-/// nullopt if it has no terms, or if anything else reads it.
+/// Returns the sum that each iteration of `loop` adds to carried value
+/// `number`; nullopt if it has no terms, or if anything else reads it.
 std::optional<GradientSum> findCarriedSum(TermFinder &finder, WhileView loop,
                                           unsigned number);
 

@@ -99,8 +99,8 @@ Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
 // Finding terms
 //===----------------------------------------------------------------------===//
 
-/// The op with which each iteration of a loop writes a layer to `result`, a
-/// stack that is zeros before; null if it is something else.
+/// Returns the op with which each iteration of a loop writes a layer to
+/// `result`, a stack that is zeros before; null if it is something else.
 static Operation *getWriteOf(OpResult result) {
   WhileView loop = WhileView::get(result.getOwner());
   if (!loop)
@@ -223,7 +223,7 @@ bool TermFinder::isSameOnAllDevices(Value number) {
 // Terms
 //===----------------------------------------------------------------------===//
 
-/// The steps that `build` does.
+/// Returns the steps that `build` does.
 static SmallVector<Operation *> getPlacements(const GradientTerm &term) {
   return llvm::filter_to_vector(term.steps, [](Operation *op) {
     return !getScaledOperand(op).has_value();

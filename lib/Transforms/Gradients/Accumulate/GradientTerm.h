@@ -35,10 +35,11 @@ struct GradientTerm {
 
   /// True if terms that are added can be sent as one.
   bool isLike(const GradientTerm &other) const;
-  /// The numbers of layers of the stacks that the steps write, the outermost
-  /// first.
+  /// Returns the numbers of layers of the stacks that the steps write, the
+  /// outermost first.
   llvm::SmallVector<int64_t> getLayers() const;
-  /// The bytes that the partial sums of all layers take beyond the gradients.
+  /// Returns the bytes that the partial sums of all layers take beyond the
+  /// gradients.
   int64_t getMoreBytes() const;
   /// The term, at the insertion point, of the sum of partial sums `partial`.
   mlir::Value build(mlir::OpBuilder &builder, mlir::Value partial) const;
@@ -49,8 +50,8 @@ class TermFinder {
 public:
   explicit TermFinder(const AccumulationGroup &group) : group(group) {}
 
-  /// The term that `value` is, or nullopt. Nothing but its one reader reads it,
-  /// nor what it is made of.
+  /// Returns the term that `value` is, or nullopt. Nothing but its one reader
+  /// reads it, nor what it is made of.
   std::optional<GradientTerm> find(mlir::Value value);
 
   /// Has `value` stand for `term` from now on.
@@ -66,8 +67,8 @@ private:
   llvm::DenseMap<mlir::Value, GradientTerm> terms;
 };
 
-/// The position of the operand that `op` multiplies by a number, or divides by
-/// one, or negates; nullopt for other ops.
+/// Returns the position of the operand that `op` multiplies by a number, or
+/// divides by one, or negates; nullopt for other ops.
 std::optional<unsigned> getScaledOperand(mlir::Operation *op);
 
 /// `partial`, which an earlier step has left, after `step`.

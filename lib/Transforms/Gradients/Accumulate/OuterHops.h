@@ -22,7 +22,8 @@
 
 namespace zpp::zero {
 
-/// The mesh of the first scatter in `op`, a module; nullopt without one.
+/// Returns the mesh of the first scatter in `op`, a module; nullopt without
+/// one.
 std::optional<Mesh> findScatterMesh(mlir::Operation *op);
 
 /// The group within which gradients are added up before they leave it: all
@@ -59,12 +60,13 @@ struct OuterHops {
     return mlir::cast<ReduceScatterOp>(ops.front());
   }
   ShardType getPartialType() const { return getFirst().getOperand().getType(); }
-  /// The local tensor of the partial sum, at the insertion point.
+  /// Returns the local tensor of the partial sum, at the insertion point.
   mlir::Value getPartial(mlir::OpBuilder &builder) const;
-  /// The time of the hops of so many layers at once, on the links of `model`,
-  /// in microseconds.
+  /// Returns the time of the hops of so many layers at once, on the links of
+  /// `model`, in microseconds.
   double getUsec(int64_t layers, const LinkModel &model) const;
-  /// The bytes that an iteration adds up, in f32, less those of the gradient.
+  /// Returns the bytes that an iteration adds up, in f32, less those of the
+  /// gradient.
   int64_t getMoreBytes() const;
   /// True if they are one scatter that stays one collective.
   bool isLeftAlone() const;
@@ -81,8 +83,8 @@ struct OuterHops {
 /// True if a hop of `scatter` leaves `group` and none before it does.
 bool leavesGroup(ReduceScatterOp scatter, const AccumulationGroup &group);
 
-/// The hops that leave `group` of which `local` is the result; nullopt if it is
-/// none, or if something else reads what is between them.
+/// Returns the hops that leave `group` of which `local` is the result; nullopt
+/// if it is none, or if something else reads what is between them.
 std::optional<OuterHops> getOuterHops(mlir::Value local,
                                       const AccumulationGroup &group);
 

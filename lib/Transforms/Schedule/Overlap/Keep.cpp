@@ -98,7 +98,8 @@ private:
     collectives.insert_range(ordered);
   }
 
-  /// The number of the first wait after `op`, which is not a wait itself.
+  /// Returns the number of the first wait after `op`, which is not a wait
+  /// itself.
   size_t getNextWait(Operation *op) const {
     return ties.getOrder().countBefore(waits, op);
   }
@@ -208,10 +209,10 @@ static bool beginsAsZeros(OpOperand &use) {
   return getWrittenLayer(op) && use.getOperandNumber() == 0;
 }
 
-/// The value that `op` follows from and that is computed last in its block;
-/// null if all come from elsewhere or are constant. What XLA fuses (X6) into
-/// its readers has no memory of its own, and what a start brings is not there
-/// yet. A collective of XLA leaves a partitioned tensor, which no barrier
+/// Returns the value that `op` follows from and that is computed last in its
+/// block; null if all come from elsewhere or are constant. What XLA fuses (X6)
+/// into its readers has no memory of its own, and what a start brings is not
+/// there yet. A collective of XLA leaves a partitioned tensor, which no barrier
 /// takes: the local tensor that it is cast to is the value then.
 static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   Value last;
@@ -230,8 +231,8 @@ static Value getComputedLast(Operation *op, const BlockTransfers &transfers) {
   return last;
 }
 
-/// The stores from `first` on that follow each other in one stack, which
-/// nothing else reads in between.
+/// Returns the stores from `first` on that follow each other in one stack,
+/// which nothing else reads in between.
 static SmallVector<Operation *> getStores(Operation *first) {
   SmallVector<Operation *> stores{first};
   while (stores.back()->getResult(0).hasOneUse()) {

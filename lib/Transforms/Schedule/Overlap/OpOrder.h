@@ -24,7 +24,7 @@ public:
   bool isBefore(mlir::Operation *a, mlir::Operation *b) const {
     return getPlace(a) < getPlace(b);
   }
-  /// The number of `ops` that come before `op`; `ops` must be in order.
+  /// Returns the number of `ops` that come before `op`; `ops` must be in order.
   size_t countBefore(llvm::ArrayRef<mlir::Operation *> ops,
                      mlir::Operation *op) const;
 

@@ -74,12 +74,13 @@ public:
   bool empty() const { return transfers.empty(); }
   const Transfer &operator[](size_t index) const { return *transfers[index]; }
 
-  /// The op that was at `position` before anything moved, and its position.
+  /// Returns the op that was at `position` before anything moved, and its
+  /// position.
   mlir::Operation *getOp(int64_t position) const { return ops[position]; }
   int64_t getPosition(mlir::Operation *op) const { return index.lookup(op); }
   llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
 
-  /// The heavy ops of the block, in order.
+  /// Returns the heavy ops of the block, in order.
   llvm::ArrayRef<mlir::Operation *> getHeavyOps() const { return heavy; }
 
   /// True if `value` depends only on constants, so that the ops that compute it

@@ -71,8 +71,8 @@ private:
     getPlace(op) = {before, numMoved++, op};
   }
 
-  /// The op of the block that `value`, a constant, comes from, if it is not
-  /// available at `before`; else null.
+  /// Returns the op of the block that `value`, a constant, comes from, if it is
+  /// not available at `before`; else null.
   Operation *getMissing(Value value, int64_t before) {
     Operation *source = value.getDefiningOp();
     return source && source->getBlock() == &transfers.getBlock() &&

@@ -55,7 +55,7 @@ public:
       wait(byNeed.top().second);
   }
 
-  /// The one that has been in flight for the longest, if there is any.
+  /// Returns the one that has been in flight for the longest, if there is any.
   std::optional<size_t> getOldest() {
     while (!byAge.empty() && isWaitedFor[byAge.front()])
       byAge.pop_front();
@@ -134,7 +134,8 @@ public:
   }
 
 private:
-  /// The transfers of one kind, ordered by `getKey` and then by their starts.
+  /// Returns the transfers of one kind, ordered by `getKey` and then by their
+  /// starts.
   template <typename GetKey>
   std::vector<size_t> getOrdered(bool isGather, GetKey getKey) const {
     std::vector<size_t> ordered;
@@ -150,13 +151,13 @@ private:
     return ordered;
   }
 
-  /// The first slot after `position`.
+  /// Returns the first slot after `position`.
   size_t getSlotAfter(int64_t position) const {
     return std::upper_bound(slots.begin(), slots.end(), position) -
            slots.begin();
   }
 
-  /// The first heavy op at or after `position`.
+  /// Returns the first heavy op at or after `position`.
   std::vector<HeavyOp>::const_iterator findHeavy(int64_t position) const {
     return std::partition_point(
         problem.heavy.begin(), problem.heavy.end(),
@@ -206,9 +207,9 @@ private:
     }
   }
 
-  /// The position before which a scatter starts: as soon as it is ready if the
-  /// next heavy op has an operand that can be tied there, otherwise that heavy
-  /// op.
+  /// Returns the position before which a scatter starts: as soon as it is ready
+  /// if the next heavy op has an operand that can be tied there, otherwise that
+  /// heavy op.
   int64_t getScatterPlace(const Transfer &scatter) const {
     int64_t before = nextInPlace[scatter.ready + 1];
     auto next = findHeavy(before);
@@ -272,8 +273,8 @@ private:
 // Layers
 //===----------------------------------------------------------------------===//
 
-/// The places in `sizes` of each run of layers of `period` transfers: two or
-/// more that are alike.
+/// Returns the places in `sizes` of each run of layers of `period` transfers:
+/// two or more that are alike.
 static std::vector<std::pair<size_t, size_t>>
 findRuns(llvm::ArrayRef<int64_t> sizes, size_t period) {
   std::vector<std::pair<size_t, size_t>> runs;
@@ -288,9 +289,9 @@ findRuns(llvm::ArrayRef<int64_t> sizes, size_t period) {
   return runs;
 }
 
-/// The number of transfers of a layer whose runs have the most bytes of those
-/// that are not `explained`, and their part of `all`. The smallest number of
-/// those with about as many: multiples of it have them, too.
+/// Returns the number of transfers of a layer whose runs have the most bytes of
+/// those that are not `explained`, and their part of `all`. The smallest number
+/// of those with about as many: multiples of it have them, too.
 static std::pair<size_t, double> findPeriod(llvm::ArrayRef<int64_t> sizes,
                                             const std::vector<bool> &explained,
                                             double all) {
@@ -334,8 +335,9 @@ static int64_t getPartBytes(llvm::ArrayRef<int64_t> sizes) {
   return addUpAll(sizes);
 }
 
-/// The most bytes of a layer if most of the bytes are those of layers. In the
-/// backward pass these may have other transfers than in the forward pass.
+/// Returns the most bytes of a layer if most of the bytes are those of layers.
+/// In the backward pass these may have other transfers than in the forward
+/// pass.
 static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
   constexpr double kLeast = 0.75;
   auto all = static_cast<double>(addUpAll(sizes));

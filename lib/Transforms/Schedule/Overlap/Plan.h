@@ -26,10 +26,10 @@ constexpr int64_t kChooseBudget = -1;
 /// The least that such a block has: small tensors fill a link only together.
 constexpr int64_t kLeastBudget = 256 << 20;
 
-/// The bytes of one layer, among transfers of `sizes` in the order in which
-/// they are needed: the largest sum of a period after which they repeat, or the
-/// largest transfer if that is larger. If nothing repeats, a loop's body is a
-/// layer. Takes O(n) time.
+/// Returns the bytes of one layer, among transfers of `sizes` in the order in
+/// which they are needed: the largest sum of a period after which they repeat,
+/// or the largest transfer if that is larger. If nothing repeats, a loop's body
+/// is a layer. Takes O(n) time.
 int64_t getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop);
 
 /// The transfers and heavy ops of a block.
@@ -64,8 +64,9 @@ struct OverlapProblem {
   int64_t budget = 0;
 };
 
-/// The bytes that `problem`, a loop's body if `isLoop`, may have in flight: one
-/// layer. Less keeps a link waiting for compute, more only takes memory.
+/// Returns the bytes that `problem`, a loop's body if `isLoop`, may have in
+/// flight: one layer. Less keeps a link waiting for compute, more only takes
+/// memory.
 int64_t chooseBudget(const OverlapProblem &problem, bool isLoop);
 
 /// The places of starts and waits.

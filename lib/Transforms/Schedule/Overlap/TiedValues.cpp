@@ -84,9 +84,10 @@ Value Ties::getStorage(Value value, Operation *op) const {
   return value;
 }
 
-/// The operand of `reader` to tie through `op`, or null. Preferred are operands
-/// that are materialized as they are read, then those that only later ops read,
-/// so that XLA need not copy them (X4); among equals, the one computed last.
+/// Returns the operand of `reader` to tie through `op`, or null. Preferred are
+/// operands that are materialized as they are read, then those that only later
+/// ops read, so that XLA need not copy them (X4); among equals, the one
+/// computed last.
 Value Ties::getTie(Operation *op, Operation *reader) const {
   Value best;
   std::pair<bool, bool> bestRank;
@@ -104,14 +105,16 @@ Value Ties::getTie(Operation *op, Operation *reader) const {
   return best;
 }
 
-/// The value that keeps a start before the heavy op that it is to run beside.
+/// Returns the value that keeps a start before the heavy op that it is to run
+/// beside.
 Value Ties::getStartTie(Operation *start) const {
   ArrayRef<Operation *> heavy = getHeavyOps();
   size_t next = order.countBefore(heavy, start);
   return next < heavy.size() ? getTie(start, heavy[next]) : Value();
 }
 
-/// The value that keeps a call after the heavy op that it is to come after.
+/// Returns the value that keeps a call after the heavy op that it is to come
+/// after.
 Value Ties::getWaitTie(Operation *wait, Operation *reader) const {
   size_t numBefore = order.countBefore(getHeavyOps(), wait);
   if (numBefore == 0)

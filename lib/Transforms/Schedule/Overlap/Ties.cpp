@@ -20,7 +20,7 @@ using namespace zpp::zero;
 /// The most ops in a row that move with the store of a layer.
 static constexpr unsigned kDeepestStore = 16;
 
-/// The ops that follow from what scatters bring.
+/// Returns the ops that follow from what scatters bring.
 static llvm::DenseSet<Operation *> getUpdates(Block &block,
                                               ArrayRef<PlacedCall> calls) {
   llvm::DenseSet<Operation *> updates;
@@ -102,8 +102,8 @@ Value Ties::getGradient(Value update, Operation *start) const {
   return {};
 }
 
-/// The ops in front of `start` that follow from `value`, in order, if they can
-/// move behind it; else nullopt.
+/// Returns the ops in front of `start` that follow from `value`, in order, if
+/// they can move behind it; else nullopt.
 std::optional<SmallVector<Operation *>>
 Ties::getUpdatesBefore(Operation *start, Value value) const {
   llvm::SetVector<Operation *> found;
@@ -176,8 +176,8 @@ Operation *Ties::tieUpdates(const llvm::DenseSet<Operation *> &updates,
   return wait;
 }
 
-/// The start that follows the first of `calls`, a wait, in the same place; null
-/// if there is none.
+/// Returns the start that follows the first of `calls`, a wait, in the same
+/// place; null if there is none.
 static const PlacedCall *getNextStart(ArrayRef<PlacedCall> calls) {
   for (const PlacedCall &call : calls.drop_front()) {
     if (call.before != calls.front().before)

@@ -84,8 +84,8 @@ void BlockTransfers::bypassBarriers(Transfer &transfer) {
   eraseIfDead(before);
 }
 
-/// The value that `value` has before the barriers of this block. Casts and
-/// shape changes after a barrier are repeated before it.
+/// Returns the value that `value` has before the barriers of this block. Casts
+/// and shape changes after a barrier are repeated before it.
 Value BlockTransfers::getBeforeBarriers(Value value) {
   // Casts and shape changes on the way, and how many of them are after a
   // barrier.
@@ -348,8 +348,8 @@ void BlockTransfers::findSources() {
 // What is to be planned
 //===----------------------------------------------------------------------===//
 
-/// The position of the last op that stays in place and must be done before
-/// `values` are available, or -1.
+/// Returns the position of the last op that stays in place and must be done
+/// before `values` are available, or -1.
 int64_t BlockTransfers::getReady(ValueRange values) const {
   int64_t ready = -1;
   for (Value value : values) {

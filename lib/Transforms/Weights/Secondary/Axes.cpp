@@ -133,8 +133,8 @@ ShardType zpp::zero::getStackedType(ShardType layer, int64_t layers) {
 // Times
 //===----------------------------------------------------------------------===//
 
-/// The time to gather `bytes` from each device along some axes of the mesh of
-/// `gather`, on the links of `model`.
+/// Returns the time to gather `bytes` from each device along some axes of the
+/// mesh of `gather`, on the links of `model`.
 static double getGatherUsec(AllGatherOp gather, ArrayAttr along, int64_t bytes,
                             const LinkModel &model) {
   SmallVector<AxisRef> refs = resolveAxes(along, gather.getMeshAttr());
@@ -143,12 +143,13 @@ static double getGatherUsec(AllGatherOp gather, ArrayAttr along, int64_t bytes,
                                  {refs.begin(), refs.end()}, bytes);
 }
 
-/// The bytes that a device contributes to a gather.
+/// Returns the bytes that a device contributes to a gather.
 static int64_t getOwnBytes(AllGatherOp gather) {
   return getBytes(gather.getOperand().getType().getLocalType());
 }
 
-/// The time of a byte over the slowest of the tiers of `along`; 0 for none.
+/// Returns the time of a byte over the slowest of the tiers of `along`; 0 for
+/// none.
 static double getUsecPerByte(AllGatherOp gather, ArrayAttr along,
                              const LinkModel &model) {
   Mesh mesh = gather.getMeshAttr().getMesh();

@@ -39,8 +39,8 @@ getSecondaryAxes(AllGatherOp gather, llvm::StringRef secondary,
 /// `type` with the factors over `along` whole.
 ShardType getGathered(ShardType type, mlir::ArrayAttr along);
 
-/// The type of `layers` tensors of type `layer` as one, whose dim has the layer
-/// as its most significant factor; null where there is none so large.
+/// Returns the type of `layers` tensors of type `layer` as one, whose dim has
+/// the layer as its most significant factor; null where there is none so large.
 ShardType getStackedType(ShardType layer, int64_t layers);
 
 /// The time of the gathers of a weight on the links of `model`, in
@@ -57,8 +57,8 @@ struct GatherTimes {
 GatherTimes getGatherTimes(AllGatherOp gather, double times,
                            const SecondaryAxes &axes, const LinkModel &model);
 
-/// The time of the hops of `gather`, of so many layers at once, along the outer
-/// one of `axes`, in microseconds.
+/// Returns the time of the hops of `gather`, of so many layers at once, along
+/// the outer one of `axes`, in microseconds.
 double getOuterUsec(AllGatherOp gather, int64_t layers,
                     const SecondaryAxes &axes, const LinkModel &model);
 

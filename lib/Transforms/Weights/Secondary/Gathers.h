@@ -15,7 +15,8 @@
 
 namespace zpp::zero {
 
-/// The local tensor that `gather` reads, before it is quantized, or null.
+/// Returns the local tensor that `gather` reads, before it is quantized, or
+/// null.
 FromLocalOp getSource(AllGatherOp gather);
 
 /// The gathers of a module, grouped by the weight that they read. Valid while
@@ -24,7 +25,7 @@ class WeightGathers {
 public:
   explicit WeightGathers(mlir::ModuleOp module);
 
-  /// The gathers of one weight each, in the order of the module.
+  /// Returns the gathers of one weight each, in the order of the module.
   llvm::SmallVector<llvm::SmallVector<AllGatherOp>> getGroups() const;
 
   /// True if both values are the same slice of one root, with the same casts.
@@ -39,8 +40,8 @@ public:
   bool areGatheredAgain(llvm::ArrayRef<AllGatherOp> group,
                         const WeightPath &path);
 
-  /// The path from the argument of the step, or of its manual computation, to
-  /// the layer that `gather` gathers.
+  /// Returns the path from the argument of the step, or of its manual
+  /// computation, to the layer that `gather` gathers.
   std::optional<LayerPath> getLayerPath(AllGatherOp gather);
 
   ProvenanceAnalysis &getProvenances() { return provenances; }

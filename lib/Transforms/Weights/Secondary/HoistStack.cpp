@@ -16,8 +16,8 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// The barrier in front of `gather` that `value`, which stands before `anchor`
-/// or at the begin of another region, can pass through, or null.
+/// Returns the barrier in front of `gather` that `value`, which stands before
+/// `anchor` or at the begin of another region, can pass through, or null.
 static Operation *getBarrierAfter(AllGatherOp gather, Value value,
                                   Operation *anchor) {
   Operation *barrier = getBarrier(gather);

@@ -27,8 +27,8 @@ struct Passage {
   mlir::Value local;
   llvm::MapVector<mlir::Operation *, mlir::UnrealizedConversionCastOp> entries;
 
-  /// The value in `computation`: the value itself in the computation that it
-  /// comes from, otherwise a placeholder for an argument.
+  /// Returns the value in `computation`: the value itself in the computation
+  /// that it comes from, otherwise a placeholder for an argument.
   mlir::Value getValueIn(mlir::Operation *computation);
 };
 

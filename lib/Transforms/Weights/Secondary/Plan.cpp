@@ -189,7 +189,7 @@ Block *zpp::zero::getCommonBlock(ArrayRef<AllGatherOp> group) {
   return common;
 }
 
-/// The ops of `block` that the gathers of `group` are, or lie in.
+/// Returns the ops of `block` that the gathers of `group` are, or lie in.
 static SmallVector<Operation *> getAncestors(ArrayRef<AllGatherOp> group,
                                              Block &block) {
   return llvm::map_to_vector(group, [&](AllGatherOp gather) {

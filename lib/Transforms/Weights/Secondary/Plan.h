@@ -76,7 +76,7 @@ struct SecondaryPlan {
   /// Whether a loop computes the weight and gathers it in each iteration.
   bool isRepeated = false;
 
-  /// The number of layers whose partitions the first gather stands for.
+  /// Returns the number of layers whose partitions the first gather stands for.
   int64_t getNumLayers() const;
   bool isHoisted() const {
     return std::holds_alternative<HoistStack>(place.way);
@@ -105,15 +105,16 @@ public:
   mlir::FailureOr<std::vector<WeightDecision>> decide(const Machine &machine,
                                                       bool splitSmall);
 
-  /// The loop that leaves the weight of `plan` as it is and in front of which
-  /// its secondary partition is gathered; null if there is none.
+  /// Returns the loop that leaves the weight of `plan` as it is and in front of
+  /// which its secondary partition is gathered; null if there is none.
   mlir::Operation *getLoopAfter(const SecondaryPlan &plan);
   /// True if the gathers of `plan` in `loop`, getLoopAfter(plan), could keep
   /// the secondary partition in the first iteration, if that were written in
   /// front of the loop.
   bool canKeepInIteration(const SecondaryPlan &plan, WhileView loop);
 
-  /// The place where the secondary partition of `group` is made and read.
+  /// Returns the place where the secondary partition of `group` is made and
+  /// read.
   Decision<PlaceToKeep> choosePlace(llvm::ArrayRef<AllGatherOp> group,
                                     bool isBetweenSteps);
 
@@ -167,11 +168,11 @@ private:
   mlir::DominanceInfo dominance;
 };
 
-/// The innermost block that all of `group` lie in, or null.
+/// Returns the innermost block that all of `group` lie in, or null.
 mlir::Block *getCommonBlock(llvm::ArrayRef<AllGatherOp> group);
 
-/// The barrier nearest to `gather` through which its operand, or a value that
-/// the operand is computed from, passes; or null.
+/// Returns the barrier nearest to `gather` through which its operand, or a
+/// value that the operand is computed from, passes; or null.
 mlir::Operation *getBarrier(AllGatherOp gather);
 
 } // namespace zpp::zero

@@ -200,7 +200,7 @@ __device__ __forceinline__ uint32_t blockMax(uint32_t value,
   return value;
 }
 
-/// The codes of `values`, packed as on the wire.
+/// Returns the codes of `values`, packed as on the wire.
 template <WireFormat format, int n>
 __device__ __forceinline__ Pack<n * codeBits(format) / 8>
 packCodes(const float (&values)[n], float inverse) {

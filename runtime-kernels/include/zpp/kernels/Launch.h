@@ -55,8 +55,8 @@ template <typename Params> struct Batch {
   int32_t begin[kMaxBatch];
 
 #if defined(__CUDACC__)
-  /// The parameters of the tensor that this thread block works on, and the
-  /// number of the thread block among those of the tensor.
+  /// Returns the parameters of the tensor that this thread block works on, and
+  /// the number of the thread block among those of the tensor.
   __device__ __forceinline__ const Params &find(int &threadBlock) const {
     int tensor = 0;
 #pragma unroll

@@ -94,7 +94,8 @@ template <int bytes> struct Pack {
   }
 };
 
-/// The maximum of two values that are not negative; NaN if one of them is NaN.
+/// Returns the maximum of two values that are not negative; NaN if one of them
+/// is NaN.
 __device__ __forceinline__ float maxOrNaN(float a, float b) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));

@@ -165,7 +165,7 @@ __device__ __forceinline__ void rotateCodes(const Pack<32> &codes,
     addPairs(words, h);
 }
 
-/// The group of these codes, rotated back if all of it is there: `left`
+/// Returns the group of these codes, rotated back if all of it is there: `left`
 /// elements of its chunk are left.
 template <WireFormat format, typename E, typename Int>
 __device__ __forceinline__ Pack<kRotation * E::kBytes>

@@ -18,9 +18,9 @@
 
 namespace zpp::zero {
 
-/// The pass, or passes, that must run before `op` is decomposed, for example
-/// "zero-decompose-all-gather". Empty if `op` is decomposed, belongs to a
-/// schedule, or is of another dialect.
+/// Returns the pass, or passes, that must run before `op` is decomposed, for
+/// example "zero-decompose-all-gather". Empty if `op` is decomposed, belongs to
+/// a schedule, or is of another dialect.
 llvm::StringRef getMissingPass(mlir::Operation *op);
 
 /// True if a partitioned tensor passes through `op`: as an operand, a result,

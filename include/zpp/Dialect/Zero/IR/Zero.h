@@ -67,8 +67,8 @@ namespace zpp::zero {
 /// Replaces `op`, a start or a wait, by one that also ties `value` and returns
 /// it as its last result. The caller decides which uses read that result.
 mlir::Operation *addTie(mlir::Operation *op, mlir::Value value);
-/// The function that `callee`, as seen from `op`, names or is an instance of.
-/// Null if there is none.
+/// Returns the function that `callee`, as seen from `op`, names or is an
+/// instance of. Null if there is none.
 mlir::FunctionOpInterface lookUpFunction(mlir::SymbolTableCollection &symbols,
                                          mlir::Operation *op,
                                          mlir::SymbolRefAttr callee);
