@@ -32,7 +32,7 @@ def check_text(text: str) -> None:
         raise ValueError(
             "expected a module of StableHLO, but got a jaxpr, which says nothing "
             "of devices; write what jax.jit(step).lower(...).as_text() returns, or "
-            "zpp.export(step, ...).serialize()")
+            "zpp.export(step, ...).text()")
     if (place := text.find(_ELIDED)) >= 0:
         line = text.count("\n", 0, place) + 1
         raise ValueError(f"line {line}: expected the values of a constant, but got "

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.compiler
 
 ROWS = PartitionSpec(AXES)
 SHARDED = NamedSharding(MESH, ROWS)
-ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
 #: Numbers that the steps have told, by kind, in the order of the calls.
 told: collections.defaultdict[str, list] = collections.defaultdict(list)
 
@@ -168,7 +167,7 @@ def test_a_program_that_begins_state_calls_nothing(kind, capfd):
 @pytest.mark.parametrize("form", ["exported", "lowered"])
 def test_what_is_loaded_in_this_process_calls_them(form, capfd):
     step = jit_step("debug.print")
-    given = (zpp.export(step, *arguments(), disabled_checks=ANY_CALL)
+    given = (zpp.export(step, *arguments())
              if form == "exported" else jax.jit(step).lower(*arguments()))
     load = zpp.load(zpp.rewrite(given, mesh=NODES).step)
     weights, batch = arguments()
@@ -178,8 +177,7 @@ def test_what_is_loaded_in_this_process_calls_them(form, capfd):
 
 
 def test_a_folder_cannot_hold_them(tmp_path):
-    step = zpp.export(jit_step("debug.print"), *arguments(),
-                      disabled_checks=ANY_CALL)
+    step = zpp.export(jit_step("debug.print"), *arguments())
     lines = pathlib.Path(__file__).read_text().splitlines()
     line = 1 + next(number for number, text in enumerate(lines)
                     if 'jax.debug.print("loss {}", loss)' in text)
@@ -194,7 +192,7 @@ def test_a_folder_cannot_hold_them(tmp_path):
 def test_a_folder_holds_what_is_partitioned_by_python(form, tmp_path):
     """The rules are asked before, when zpp has the step partitioned."""
     step = jit_step("custom_partitioning")
-    given = (zpp.export(step, *arguments(), disabled_checks=ANY_CALL)
+    given = (zpp.export(step, *arguments())
              if form == "exported" else jax.jit(step).lower(*arguments()))
     result = zpp.rewrite(given, mesh=NODES)
     zpp.save(result, tmp_path / "step.zpp")

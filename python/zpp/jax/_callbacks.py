@@ -89,14 +89,16 @@ def take_callbacks(export: Callable[[], jax.export.Exported]
 
 
 #: Custom calls of JAX that name functions and objects of a process.
-_CALLS = re.compile(r"xla_.*_python_.*_callback|CustomSPMDPartitioning|InspectSharding")
+CALLS = ("CustomSPMDPartitioning", "InspectSharding", *(
+    f"xla_ffi{part}_python_{device}_callback"
+    for part in ("", "_partitioned") for device in ("cpu", "gpu")))
 #: The name of a location, whose end is that of a primitive, and its first line.
 _PLACE = re.compile(r'loc\("(?:[^"]*/)?([^":]*):?".*?"([^"]+)":(\d+)')
 
 
 def is_call(target: str) -> bool:
     """Whether the custom call with this target is one."""
-    return _CALLS.fullmatch(target) is not None
+    return target in CALLS
 
 
 def find_calls(module: ir.Module) -> Iterator[str]:

@@ -24,7 +24,7 @@ from jax.interpreters.mlir import make_ir_context
 from zpp._bundle import Bundle
 from zpp._compiler import import_partitioned, source_of
 from zpp._text import read_message
-from zpp.jax._callbacks import NO_CALLBACKS, Callbacks, find_calls
+from zpp.jax._callbacks import CALLS, NO_CALLBACKS, Callbacks, find_calls
 from zpp.jax._callbacks import take_callbacks
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
 from zpp.jax._partitioner import PartitionError
@@ -168,7 +168,8 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
       *args: arrays or `jax.ShapeDtypeStruct`s. Their shardings become those of
         the exported function.
       platforms: as in `jax.export.export`.
-      disabled_checks: as in `jax.export.export`.
+      disabled_checks: as in `jax.export.export`. Calls of Python are allowed in any
+        case, for steps that run in this process.
       partition: "xla" makes the collectives of a step with shardings now, with
         the compiler's help; it can then be rewritten where there are not as
         many devices. By default they are made when the step is rewritten.
@@ -180,7 +181,8 @@ def export(step: Callable, *args: Any, platforms: Sequence[str] | None = None,
     if partition not in (None, "xla"):
         raise ValueError(f"partition: expected None or 'xla', but got "
                          f"{partition!r}")
-    exported = export_call(step, args, kwargs, platforms, disabled_checks)
+    exported = export_call(step, args, kwargs, platforms, (
+        *disabled_checks, *map(jax.export.DisabledSafetyCheck.custom_call, CALLS)))
     return exported.partitioned() if partition else exported
 
 
