@@ -20,6 +20,10 @@ from training import AXES, FAST, MESH, NODES, array
 _REASON = re.compile(
     r'(?:Rule::\w+,\s*|LeftAlone\(|leaveAlone\(\w+, getArgument\(\),)\s*\(*'
     r'(?:Twine\()?\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+#: Two of them, of which a condition chooses.
+_EITHER = re.compile(
+    r'\b(?:LeftAlone|leaveAlone)\([^;"]*?\?\s*((?:"(?:[^"\\]|\\.)*"\s*)+):'
+    r'\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 ROWS, WHOLE = PartitionSpec(AXES), PartitionSpec()
@@ -30,9 +34,11 @@ def entries():
 
 
 def reasons():
-    return {"".join(_LITERAL.findall(match[1]))
-            for path in (ROOT / "lib").rglob("*.cpp") if "Runtime" not in path.parts
-            for match in _REASON.finditer(path.read_text())}
+    texts = [path.read_text() for path in (ROOT / "lib").rglob("*.cpp")
+             if "Runtime" not in path.parts]
+    return {"".join(_LITERAL.findall(reason)) for text in texts
+            for pattern in (_REASON, _EITHER)
+            for match in pattern.finditer(text) for reason in match.groups()}
 
 
 def test_each_reason_has_an_entry():
