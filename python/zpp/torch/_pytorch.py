@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._compile import _disable_dynamo
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
@@ -262,7 +261,6 @@ class _Forward:
         # It may also end with an exception.
         self.hook = module.register_forward_hook(self._end, always_call=True)
 
-    @_disable_dynamo
     def begin(self, *_: Any) -> None:
         global _forward_passes, _has_gradients, _forward
         self._is_under_way = True
@@ -270,7 +268,7 @@ class _Forward:
         _has_gradients = torch.is_grad_enabled()
         _forward = self
 
-    @_disable_dynamo
+    @torch._dynamo.disable
     def _end(self, *_: Any) -> None:
         self._is_under_way = False
 
