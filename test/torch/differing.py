@@ -3,6 +3,7 @@
 """Functions that the ranks run: where ranks differ, or a part of them has its own."""
 
 import contextlib
+import functools
 import gc
 import warnings
 import weakref
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import register_fsdp_forward_method
 
 import zpp.torch
 from zpp.torch import _agreement
@@ -139,8 +141,8 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
 
     Args:
       at_once: as on GPUs.
-      end: that of the latest step: "forward", "backward", or an "exception" in the
-        middle of its forward pass.
+      end: that of the latest step: "forward", "backward", or "method" for a forward
+        pass that is another method of the model.
     """
     with votes_at_once() if at_once else contextlib.nullcontext():
         model = make_model(options)
@@ -164,11 +166,10 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(12):
         update(model, optimizer)
-    if end == "exception":
-        hook = model[1].register_forward_pre_hook(lambda *_: 1 / 0)
-        with contextlib.suppress(ZeroDivisionError):
-            loss_of(model, make_batch())
-        hook.remove()
+    if end == "method":
+        model.infer = functools.partial(type(model).forward, model)
+        register_fsdp_forward_method(model, "infer")
+        model.infer(make_batch()[0])
     else:
         loss = loss_of(model, make_batch())
         if end == "backward":

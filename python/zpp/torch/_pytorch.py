@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -249,40 +250,25 @@ def is_backward() -> bool:
 #: How many forward passes have begun, and whether gradients are computed in the latest:
 #: FSDP2 gathers without.
 _forward_passes, _has_gradients = 0, False
-#: The latest forward pass.
-_forward: "_Forward | None" = None
-
-
-class _Forward:
-    """A forward pass that begins with a call of a module."""
-
-    def __init__(self, module: nn.Module):
-        self._is_under_way = False
-        # It may also end with an exception.
-        self.hook = module.register_forward_hook(self._end, always_call=True)
-
-    def begin(self, *_: Any) -> None:
-        global _forward_passes, _has_gradients, _forward
-        self._is_under_way = True
-        _forward_passes += 1
-        _has_gradients = torch.is_grad_enabled()
-        _forward = self
-
-    @torch._dynamo.disable
-    def _end(self, *_: Any) -> None:
-        self._is_under_way = False
-
-    @staticmethod
-    def is_under_way() -> bool:
-        """Whether the latest one has not ended."""
-        return _forward is not None and _forward._is_under_way
+#: Whether the latest forward pass is under way.
+_is_forward: Callable[[], bool] = bool
 
 
 def current_pass() -> tuple[int, int] | None:
     """The pass that is under way, of which no other one has the value; None if none is,
     as where modules are gathered by hand between passes."""
     task = torch._C._current_graph_task_id()
-    return (_forward_passes, task) if task != -1 or _Forward.is_under_way() else None
+    return (_forward_passes, task) if task != -1 or _is_forward() else None
+
+
+def begin_forward_pass(is_under_way: Callable[[], bool]) -> None:
+    """Args:
+      is_under_way: whether the pass has not ended.
+    """
+    global _forward_passes, _has_gradients, _is_forward
+    _forward_passes += 1
+    _has_gradients = torch.is_grad_enabled()
+    _is_forward = is_under_way
 
 
 def computes_gradients() -> bool:
@@ -293,8 +279,22 @@ def computes_gradients() -> bool:
 
 def count_calls(module: nn.Module) -> list[Any]:
     """Counts the calls of a module as forward passes. Returns handles, to remove it."""
-    forward = _Forward(module)
-    return [module.register_forward_pre_hook(forward.begin), forward.hook]
+    is_under_way = False
+
+    def begin(*_: Any) -> None:
+        nonlocal is_under_way
+        is_under_way = True
+        begin_forward_pass(get)
+
+    def end(*_: Any) -> None:
+        nonlocal is_under_way
+        is_under_way = False
+
+    def get() -> bool:
+        return is_under_way
+
+    return [module.register_forward_pre_hook(begin),
+            module.register_forward_hook(end, always_call=True)]
 
 
 def count_forward_passes(module: FSDPModule) -> None:
@@ -303,16 +303,16 @@ def count_forward_passes(module: FSDPModule) -> None:
     state = module._get_fsdp_state()
     if _FORWARD in vars(state):
         return
-    original, forward = getattr(state, _FORWARD), None
+    original = getattr(state, _FORWARD)
 
-    def begin(called: nn.Module, *args: Any) -> Any:
-        nonlocal forward
+    def begin(*args: Any) -> Any:
         root = state._state_ctx.iter_forward_root
-        # After an exception FSDP2 has the root of the pass that it has ended.
-        if root is None or _FORWARD not in vars(root) or not _Forward.is_under_way():
-            forward = forward or _Forward(called)
-            forward.begin()
-        return original(called, *args)
+        if root is None or _FORWARD not in vars(root):
+            # The model may be freed before another pass begins.
+            context = weakref.ref(state._state_ctx)
+            begin_forward_pass(lambda: getattr(
+                context(), "iter_forward_root", None) is not None)
+        return original(*args)
 
     setattr(state, _FORWARD, begin)
 
