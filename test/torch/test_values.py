@@ -188,9 +188,10 @@ def test_bad_guards_are_errors(pool, guard):
 
 def test_weights_in_a_flat_parameter(pool):
     """Blocks would have elements of several of them."""
-    warning = ("58% of the model are parameters of one dim, such as 'flat': they travel as "
-               "they are, as gains and biases have to; only weights of two or more dims "
-               "are compressed")
+    warning = ("58% of what is trained has one dim, such as 'flat': it travels as it is, as "
+               "gains and biases have to; only weights of two or more dims are compressed")
     assert pool(values.compress_flat, ZEROPP) == 4 * [([warning], True)]
     assert pool(values.compress_flat, {**AS_THEY_ARE, "gradients": "none",
                                        "secondary": "gpu"}) == 4 * [([], True)]
+    # A base of bits may be flat.
+    assert pool(values.compress_flat, ZEROPP, frozen=True) == 4 * [([], True)]

@@ -264,10 +264,12 @@ class Flat(nn.Module):
         return self.last(x @ self.flat.view(WIDTH, WIDTH))
 
 
-def compress_flat(options) -> tuple[list[str], bool]:
+def compress_flat(options, *, frozen: bool = False) -> tuple[list[str], bool]:
     """Warnings, and whether the flat parameter is gathered as it is."""
     torch.manual_seed(0)
-    model = fully_shard(Flat().to(device()), mesh=all_ranks())
+    model = Flat().to(device())
+    model.flat.requires_grad_(not frozen)
+    fully_shard(model, mesh=all_ranks())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compress(model, **options)

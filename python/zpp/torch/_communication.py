@@ -50,8 +50,8 @@ class Communication:
         return self._shared.mesh
 
     def collectives(self) -> _fsdp.Collectives:
-        """For FSDP2."""
-        gather, scatter = _fsdp.original_collectives(self._shared.parameters)
+        """For FSDP2, with memory as those that they replace."""
+        gather, scatter = _fsdp.others_collectives(self._shared.parameters)
         return (AllGather(self.gathers.gather, gather.allocate),
                 ReduceScatter(self.reductions.scatter, scatter.allocate))
 

@@ -18,7 +18,7 @@ from zpp._warn import warn
 from zpp.torch import _pytorch
 from zpp.torch._layout import TYPES
 
-#: The part of all elements that parameters of one dim may have without a warning.
+#: The part of what is trained that may have one dim without a warning.
 _MANY = 1 / 8
 #: No weights are larger, and only so few of them are smaller, but not zero.
 _LARGEST, _SMALLEST, _FEW = 2.0**32, 2.0**-64, 1 / 256
@@ -89,18 +89,20 @@ class Exact:
 
 
 def warn_of_vectors(names: Mapping[Any, str]) -> None:
-    """Warns if much of a model has one dim, such as weights in a flat buffer.
+    """Warns if much of what is trained has one dim, such as weights in a flat buffer. A
+    frozen base of bits may have one, too.
 
     Args:
       names: of all parameters.
     """
-    elements = {each: _pytorch.elements_of(each) for each in names}
-    vectors = [each for each in names if _pytorch.dims_of(each) < 2]
+    elements = {each: _pytorch.elements_of(each) for each in names
+                if each.sharded_param.requires_grad}
+    vectors = [each for each in elements if _pytorch.dims_of(each) < 2]
     part = sum(map(elements.__getitem__, vectors)) / max(1, sum(elements.values()))
     if part > _MANY:
         name = names[max(vectors, key=elements.__getitem__)]
-        warn(f"{part:.0%} of the model are parameters of one dim, such as '{name}': they "
-             f"travel as they are, as gains and biases have to; only weights of two or "
+        warn(f"{part:.0%} of what is trained has one dim, such as '{name}': it "
+             f"travels as it is, as gains and biases have to; only weights of two or "
              f"more dims are compressed")
 
 

@@ -134,7 +134,7 @@ def original_collectives(parameters: Any) -> Collectives:
     return before
 
 
-def _others_collectives(parameters: Any) -> Collectives:
+def others_collectives(parameters: Any) -> Collectives:
     """FSDP2's objects without those of zpp. They may be the user's, who may also have
     replaced zpp's since, even by what calls them."""
     own = own_collectives(parameters)
@@ -146,12 +146,12 @@ def _others_collectives(parameters: Any) -> Collectives:
 
 def has_default_collectives(parameters: Any) -> bool:
     return all(type(each).__name__.startswith(_DEFAULT)
-               for each in _others_collectives(parameters))
+               for each in others_collectives(parameters))
 
 
 def foreign_collectives(parameters: Any) -> list[str]:
     """The types of the objects without those of zpp, if one of them is not of FSDP2."""
-    names = [type(each).__name__ for each in _others_collectives(parameters)]
+    names = [type(each).__name__ for each in others_collectives(parameters)]
     is_known = all(name in {memory + kind for memory in (_DEFAULT, *_IN_OTHER_MEMORY)}
                    for name, kind in zip(names, ("AllGather", "ReduceScatter")))
     return [] if is_known else names
@@ -181,7 +181,7 @@ def restore_collectives(parameters: Any) -> None:
     if _REPLACED not in vars(parameters):
         return
     (parameters._all_gather_comm, parameters._reduce_scatter_comm
-     ) = _others_collectives(parameters)
+     ) = others_collectives(parameters)
     delattr(parameters, _REPLACED)
     if (group := replica_group(parameters)) is not None:
         setattr(parameters.mesh_info, _REPLICAS, group)

@@ -377,9 +377,10 @@ def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
 def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
                 group: dist.ProcessGroup) -> None:
     """Gathers several tensors, which take the place of one: NCCL launches them together.
-    gloo gathers one after the other, because its coalesced gathers break the heap: its
-    two threads note the names of what they have done in one string, without a lock, and
-    "ALLGATHER_COALESCED" is too long to be kept within it."""
+
+    gloo gathers one by one: its two threads write the name of what has ended to one
+    string without a lock, which breaks the heap where a name does not fit into the string
+    itself. "ALLGATHER_COALESCED" is the only such name here."""
     if len(results) == 1 or not results[0].is_cuda:
         for result, source in zip(results, sources):
             all_gather(result, source, group)
