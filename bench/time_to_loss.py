@@ -83,6 +83,7 @@ START_SECONDS, LOOK_SECONDS, LIMIT_SECONDS = 90, 30, 1500
 def export(args):
     """Writes the steps, for each number of micro-batches, and the text."""
     args.export.mkdir(parents=True, exist_ok=True)
+    check_results(args)
     if args.data:
         text.name_files(args.export, args.data)
     else:
@@ -104,6 +105,20 @@ def export(args):
         steps.export(of, args.export / f"k{micro_batches}")
 
 
+def check_results(args):
+    """Writes down what is trained. Exits if the folder has results of something else,
+    which would count as those of this."""
+    about = {"data": [[str(path.resolve()), path.stat().st_size]
+                      for path in args.data or args.text],
+             "model": args.model, "gpus_per_node": args.gpus_per_node}
+    file = args.export / "experiment.json"
+    known = json.loads(file.read_text()) if file.exists() else about
+    if known != about and list((args.export / "results").glob("*.json")):
+        sys.exit(f"{args.export}: expected results of {about}, but got those of {known}; "
+                 f"take another folder, or remove results/")
+    file.write_text(json.dumps(about))
+
+
 # Run ---------------------------------------------------------------------
 
 
@@ -111,6 +126,10 @@ def result_path(folder: pathlib.Path, row: str, link: str, seed: int
                 ) -> pathlib.Path:
     label = re.sub(r"[^0-9A-Za-z]+", "-", row).strip("-")
     return folder / "results" / f"{label}-{link}-{seed}.json"
+
+
+def is_trained(path: pathlib.Path, minutes: float) -> bool:
+    return path.exists() and json.loads(path.read_text())["minutes"] == minutes
 
 
 def run(args):
@@ -121,8 +140,8 @@ def run(args):
     for row, (micro_batches, _) in ROWS.items():
         if row not in args.rows:
             continue
-        seeds = [seed for seed in args.seeds if not result_path(
-            args.run, row, args.link, seed).exists()]
+        seeds = [seed for seed in args.seeds if not is_trained(result_path(
+            args.run, row, args.link, seed), args.minutes)]
         needed = len(seeds) * (args.minutes * 60 + LOOK_SECONDS) + START_SECONDS
         if not seeds or time.monotonic() + needed > end:
             continue
@@ -257,7 +276,7 @@ class Training:
                       f"order {seed}: step {next_look} of {count}, {clock:.0f} s, "
                       f"held-out loss {curve[-1][2]:.4f}", flush=True)
         memory = self.jax.local_devices()[0].memory_stats() or {}
-        return {"row": args.row, "link": args.link, "seed": seed,
+        return {"row": args.row, "link": args.link, "seed": seed, "minutes": args.minutes,
                 "curve": curve, "sent": sent / count, "step": clock / count,
                 "tokens": count * self.exported.sequences
                 * self.exported.of["config"]["context"],

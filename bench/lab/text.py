@@ -92,10 +92,12 @@ def _is_held_out(path: pathlib.Path) -> bool:
 def open_tokens(path: pathlib.Path) -> np.ndarray:
     """Maps a file of tokens into memory. Exits if it is none."""
     with path.open("rb") as file:
-        header = np.frombuffer(file.read(_HEADER), np.dtype("<i4"))
-    if list(header[:2]) != [_MAGIC, _VERSION]:
-        sys.exit(f"{path}: expected a file of tokens, which begins with {_MAGIC} and "
-                 f"{_VERSION}, but got {list(map(int, header[:2]))}")
+        content = file.read(_HEADER)
+    header = np.frombuffer(content[:len(content) // 4 * 4], np.dtype("<i4"))
+    if len(content) < _HEADER or list(header[:2]) != [_MAGIC, _VERSION]:
+        sys.exit(f"{path}: expected a file of tokens, of which {_HEADER} bytes begin with "
+                 f"{_MAGIC} and {_VERSION}, but got {len(content)} that begin with "
+                 f"{list(map(int, header[:2]))}")
     tokens = np.memmap(path, np.dtype("<u2"), "r", _HEADER)
     if len(tokens) != header[2]:
         sys.exit(f"{path}: expected {header[2]} tokens, but got {len(tokens)}")
@@ -143,7 +145,11 @@ class Tokens:
 
     def _windows(self, files: list[np.ndarray], rng) -> np.ndarray:
         """Takes windows from all places of all files alike."""
-        ends = np.cumsum([len(file) - self.length for file in files])
+        places = [len(file) - self.length for file in files]
+        if min(places) < 1:
+            sys.exit(f"expected more than {self.length} tokens in each file, but got "
+                     f"{min(map(len, files))}")
+        ends = np.cumsum(places)
         starts = rng.integers(0, ends[-1], self.sequences)
         of = np.searchsorted(ends, starts, "right")
         starts -= np.concatenate([[0], ends])[of]

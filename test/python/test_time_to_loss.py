@@ -71,6 +71,9 @@ def test_exports_trains_and_prints(tmp_path):
         assert losses[-1] < losses[0]
     # What is there is not trained again.
     assert script(tmp_path, "--run", "time-to-loss", *run) == (0, "")
+    # Nor does it count for other data.
+    status, said = script(tmp_path, "--data", *data[:2], "--tiny")
+    assert status == 1 and "but got those of {'data': " in said
     (fsdp,) = re.findall(r"^\| FSDP \| .*", printed, re.MULTILINE)
     last = [run["curve"][-1][2] for run in results["shared"]["FSDP"]]
     sigma, surely = map(float, fsdp.split("|")[9:11])
@@ -79,7 +82,8 @@ def test_exports_trains_and_prints(tmp_path):
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (lambda content: content[4:], r"begins with 20240520 and 1, but got \[1, "),
+    (lambda content: content[4:], r"begin with 20240520 and 1, but got 1024 that begin with \[1, "),
+    (lambda content: content[:10], r"1024 bytes begin .*, but got 10 that begin with \[20240520, 1"),
     (lambda content: content[:-2], "expected 4000 tokens, but got 3999")])
 def test_files_of_tokens_are_checked(tmp_path, change, said):
     data = write_tokens(tmp_path)
