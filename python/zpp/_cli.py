@@ -47,8 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (zpp.CompileError, ImportError, OSError, TypeError, ValueError
             ) as error:
-        # The compiler's options have no dashes.
-        message = str(error).replace(" with mesh=", " with --mesh ")
+        message = str(error)
+        if isinstance(error, zpp.CompileError):
+            # The compiler's options have no dashes.
+            message = message.replace("fastest with mesh=", "fastest with --mesh ")
         print(f"zpp: error: {message}", file=sys.stderr)
         _drop_output()
         return 1

@@ -271,11 +271,11 @@ def test_groups_of_hlo_as_axes(axes, groups):
     """jaxlib refuses what it makes of them at an all-to-all of a tuple."""
     def read(written: str) -> str:
         size = len(groups[2:].split("}")[0].split(","))
-        part = "f32[4]{0}"
+        part = "f32[16]{0}"
         text = (
             "HloModule step, num_partitions=8\n"
-            f"ENTRY main {{\n  p = {part} parameter(0)\n"
-            f"  a = ({', '.join([part] * size)}) all-to-all({', '.join(['p'] * size)}), "
+            f"ENTRY main {{\n  c = {part} constant({{{', '.join(map(str, range(16)))}}})\n"
+            f"  a = ({', '.join([part] * size)}) all-to-all({', '.join(['c'] * size)}), "
             f"channel_id=1, replica_groups={written}\n"
             f"  ROOT r = {part} get-tuple-element(a), index=0\n}}\n")
         return _forms.read(text.encode()).text

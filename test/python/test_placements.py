@@ -171,3 +171,25 @@ def test_what_is_lost_is_an_error():
     with pytest.raises(ValueError, match="XLA for CPUs has lost what the step puts or "
                        "computes on host"):
         zpp.rewrite(exported, mesh=NODES, target="portable")
+
+
+def test_a_layout_beside_results_on_another_mesh():
+    """Of the same devices."""
+    flat = NamedSharding(jax.sharding.Mesh(MESH.devices.reshape(-1), ("all",)),
+                         PartitionSpec("all"))
+
+    def step(weight, batch):
+        def loss_of(weight):
+            y = jax.lax.with_sharding_constraint(jnp.tanh(batch @ weight), flat)
+            return jnp.mean(y**2)
+
+        return weight - jax.grad(loss_of)(weight), 2 * batch
+
+    (weight, _), _, batch = arguments()
+    plain = jax.jit(step, out_shardings=(Format(Layout((1, 0)), DEVICE), flat),
+                    compiler_options=FUSED)
+    fast = zpp.jit(plain, mesh=NODES, compiler_options=FUSED)
+    batch = jax.device_put(batch, flat)
+    for result, other in zip(fast(weight, batch), plain(weight, batch), strict=True):
+        assert result.format == other.format
+        np.testing.assert_allclose(result, other, atol=1e-3)

@@ -89,7 +89,9 @@ def _to_stablehlo(hlo: _hlo.HloModule, context: ir.Context) -> ir.Module:
     try:
         return convert(hlo)
     except ir.MLIRError:
-        text = hlo.to_string()
+        options = _hlo.HloPrintOptions()
+        options.print_large_constants = True
+        text = hlo.to_string(options)
         listed = _GROUP_AXES.sub(_list_groups, text)
         if listed == text:
             raise

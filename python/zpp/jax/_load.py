@@ -148,16 +148,30 @@ def load_flat(step: Step, compiler_options: dict | None = None,
     if step.uses_runtime and "cuda" in exported.platforms and _can_say(_FUSES_SLICES):
         options = {_FUSES_SLICES: False, **options}
     formats: list[Format | None] = [None] * len(exported.out_avals)
-    if mesh is not None and step.layouts:
-        shardings = exported.out_shardings_jax(mesh)
+    if mesh is not None:
         for number, layout in step.layouts.items():
-            formats[number] = Format(layout, shardings[number])
+            sharding = _sharding_of(exported, number, mesh)
+            formats[number] = sharding and Format(layout, sharding)
     # JAX does not take what it does not use.
     donated = set(step.donated) & set(exported.module_kept_var_idx)
     return jax.jit(call, donate_argnums=(
         *sorted(donated), *range(first, len(exported.in_avals))),
                    out_shardings=formats if any(formats) else None,
                    compiler_options=options or None)
+
+
+def _sharding_of(exported: jax.export.Exported, number: int, mesh: jax.sharding.Mesh
+                 ) -> jax.sharding.Sharding | None:
+    """The sharding of flat result `number` on the devices of `mesh`; that of each result
+    may name another mesh of them."""
+    named = getattr(exported, "_out_named_shardings", ())
+    if not named or named[number] is None:
+        return exported.out_shardings_jax(mesh)[number]
+    own = named[number].mesh
+    return jax.sharding.NamedSharding(
+        jax.sharding.Mesh(mesh.devices.reshape(own.axis_sizes), own.axis_names,
+                          axis_types=own.axis_types),
+        named[number].spec, memory_kind=named[number].memory_kind)
 
 
 #: XLA:GPU fuses slices with the custom calls that read them. What such a call ties or
