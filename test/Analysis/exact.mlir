@@ -181,6 +181,62 @@ func.func @r14_points(%w: tensor<4x8xf32>, %x: tensor<16x32xi32>) -> tensor<4x8x
 
 // -----
 
+// Losses at two points, whose layers take the mean of a batch on all devices.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r14_points_not_of_losses(
+func.func @r14_points_not_of_losses(%w: tensor<4x32xf32>, %z: tensor<4x32xf32>, %x: tensor<16x32xi32>) -> tensor<4x32xf32> {
+  %z0 = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = stablehlo.constant dense<0.001> : tensor<4x32xf32>
+  %tokens = stablehlo.convert %x : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %rz = stablehlo.multiply %r, %z : tensor<4x32xf32>
+  %w2 = stablehlo.add %w, %rz : tensor<4x32xf32>
+  // CHECK: zero.all_gather {{.*}} exact = "the step subtracts gradients at two points that are close to each other, of which this is one; gradients-of names gradients (R14)", floor = "none"
+  %A = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  // expected-remark@+1 {{its operand is computed in the step, not a weight (R5)}}
+  %B = "stablehlo.all_gather"(%w2) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  %ay = stablehlo.dot %tokens, %A : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+  %as = stablehlo.reduce(%ay init: %z0) applies stablehlo.add across dimensions = [0] : (tensor<16x32xf32>, tensor<f32>) -> tensor<32xf32>
+  // expected-remark@+1 {{it sums activations (R13)}}
+  %am = "stablehlo.all_reduce"(%as) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<32xf32>) -> tensor<32xf32>
+  %amb = stablehlo.broadcast_in_dim %am, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
+  %an = stablehlo.subtract %ay, %amb : tensor<16x32xf32>
+  %ae = stablehlo.subtract %an, %tokens : tensor<16x32xf32>
+  %asq = stablehlo.multiply %ae, %ae : tensor<16x32xf32>
+  %al = stablehlo.reduce(%asq init: %z0) applies stablehlo.add across dimensions = [0, 1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<f32>
+  %by = stablehlo.dot %tokens, %B : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+  %bs = stablehlo.reduce(%by init: %z0) applies stablehlo.add across dimensions = [0] : (tensor<16x32xf32>, tensor<f32>) -> tensor<32xf32>
+  // expected-remark@+1 {{it mirrors no weight gather, and no result of the step is made of it element by element (R11)}}
+  %bm = "stablehlo.all_reduce"(%bs) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<32xf32>) -> tensor<32xf32>
+  %bmb = stablehlo.broadcast_in_dim %bm, dims = [1] : (tensor<32xf32>) -> tensor<16x32xf32>
+  %bn = stablehlo.subtract %by, %bmb : tensor<16x32xf32>
+  %be = stablehlo.subtract %bn, %tokens : tensor<16x32xf32>
+  %bsq = stablehlo.multiply %be, %be : tensor<16x32xf32>
+  %bl = stablehlo.reduce(%bsq init: %z0) applies stablehlo.add across dimensions = [0, 1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<f32>
+  %d = stablehlo.subtract %bl, %al : tensor<f32>
+  %g = stablehlo.dot_general %tokens, %ae, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+  %db = stablehlo.broadcast_in_dim %d, dims = [] : (tensor<f32>) -> tensor<4x32xf32>
+  %k = stablehlo.multiply %db, %z : tensor<4x32xf32>
+  %u = stablehlo.add %k, %mine : tensor<4x32xf32>
+  %new = stablehlo.subtract %w, %u : tensor<4x32xf32>
+  return %new : tensor<4x32xf32>
+}
+
+// -----
+
 // R16, layer: a base of integers.
 
 sdy.mesh @mesh = <["node"=2, "gpu"=4]>

@@ -35,29 +35,26 @@ char flip(char signs) {
          ((signs & (kDown | kSquareDown)) >> 1);
 }
 
-/// Returns the product of two such values: squares have a sign of their own.
-char getProduct(char left, char right) {
-  auto has = [](char signs, char sign) { return (signs & sign) != 0; };
-  if (((left | right) & (kSquareUp | kSquareDown)) != 0)
-    return 0;
-  bool isUp = (has(left, kUp) && has(right, kUp)) ||
-              (has(left, kDown) && has(right, kDown));
-  bool isDown = (has(left, kUp) && has(right, kDown)) ||
-                (has(left, kDown) && has(right, kUp));
-  return (isUp ? kSquareUp : 0) | (isDown ? kSquareDown : 0);
-}
-
 /// True if something of `left` is taken away by `right`.
 bool areOpposed(char left, char right) { return (left & flip(right)) != 0; }
+
+/// Returns the product of two such values: squares have a sign of their own.
+char getProduct(char left, char right) {
+  if (((left | right) & (kSquareUp | kSquareDown)) != 0)
+    return 0;
+  return ((left & right) != 0 ? kSquareUp : 0) |
+         (areOpposed(left, right) ? kSquareDown : 0);
+}
 
 } // namespace
 
 /// Finds the differences of one step.
 class GradientProver::Search::Differences {
 public:
-  Differences(Search &search, ArrayRef<Operation *> sums)
+  Differences(Search &search, ArrayRef<Operation *> sums,
+              llvm::function_ref<bool(Operation *)> isGradient)
       : search(search), graph(search.graph), sets(search.sets),
-        holdsSum(graph.size()) {
+        isGradient(isGradient), holdsSum(graph.size()) {
     for (auto [index, sum] : llvm::enumerate(sums))
       if (std::optional<Node> node = graph.find(sum->getResult(0))) {
         numbers[*node] = index;
@@ -131,8 +128,9 @@ private:
 
   Set getGathers(Node node) {
     if (!points)
-      points.emplace(graph, sets,
-                     [&](Node sum) { return numbers.contains(sum); });
+      points.emplace(graph, sets, [&](Node sum) {
+        return numbers.contains(sum) && isGradient(graph.getOp(sum));
+      });
     return points->getGathers(node);
   }
 
@@ -470,6 +468,7 @@ private:
   Search &search;
   const ValueGraph &graph;
   NumberSets &sets;
+  llvm::function_ref<bool(Operation *)> isGradient;
   /// The number of each sum, by the node of its result, and their operands.
   llvm::DenseMap<Node, size_t> numbers;
   SmallVector<Node> operands;
@@ -494,7 +493,8 @@ private:
   std::vector<SmallVector<std::pair<Node, const Edge *>, 2>> targets;
 };
 
-SmallVector<GradientDifference>
-GradientProver::Search::getDifferences(ArrayRef<Operation *> sums) {
-  return Differences(*this, sums).find();
+SmallVector<GradientDifference> GradientProver::Search::getDifferences(
+    ArrayRef<Operation *> sums,
+    llvm::function_ref<bool(Operation *)> isGradient) {
+  return Differences(*this, sums, isGradient).find();
 }

@@ -403,9 +403,10 @@ bool GradientProver::isNeverNegative(Value value) {
   return node && search->isNeverNegative(*node);
 }
 
-SmallVector<GradientDifference>
-GradientProver::getDifferences(ArrayRef<Operation *> sums) {
-  return search->getDifferences(sums);
+SmallVector<GradientDifference> GradientProver::getDifferences(
+    ArrayRef<Operation *> sums,
+    llvm::function_ref<bool(Operation *)> isGradient) {
+  return search->getDifferences(sums, isGradient);
 }
 
 SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {

@@ -51,7 +51,8 @@ public:
 
   GradientProof prove(mlir::Operation *sum);
   llvm::SmallVector<GradientDifference>
-  getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
+  getDifferences(llvm::ArrayRef<mlir::Operation *> sums,
+                 llvm::function_ref<bool(mlir::Operation *)> isGradient);
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
   mlir::BlockArgument getOnlyInput(mlir::Value value);
   bool isNeverNegative(Node node) const;

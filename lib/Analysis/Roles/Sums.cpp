@@ -237,8 +237,11 @@ void RoleFinder::keepDifferences(ArrayRef<StepCollective *> chosen) {
       all.push_back(&collective);
   SmallVector<Operation *> ops =
       llvm::map_to_vector(all, [](StepCollective *sum) { return sum->op; });
-  llvm::SmallDenseSet<StepCollective *> asked(chosen.begin(), chosen.end());
-  for (const GradientDifference &difference : getProver().getDifferences(ops)) {
+  llvm::SmallDenseSet<Operation *> asked;
+  for (StepCollective *sum : chosen)
+    asked.insert(sum->op);
+  for (const GradientDifference &difference : getProver().getDifferences(
+           ops, [&](Operation *op) { return asked.contains(op); })) {
     SmallVector<Operation *> points = getPoints(difference);
     // Numbers that are taken at one point may be of several batches.
     if (difference.isOfNumbers && points.empty())
@@ -246,7 +249,7 @@ void RoleFinder::keepDifferences(ArrayRef<StepCollective *> chosen) {
     bool isKept = difference.sums.empty();
     for (size_t index : difference.sums) {
       StepCollective *sum = all[index];
-      if (!asked.contains(sum) || sum->rule == Rule::Declared)
+      if (!asked.contains(sum->op) || sum->rule == Rule::Declared)
         continue;
       isKept = true;
       std::string what =

@@ -113,9 +113,12 @@ public:
 
   /// Returns the differences of `sums`: elements of one are subtracted from
   /// those of another one, or of an input that is made of earlier ones, before
-  /// either is added to another input of the step.
+  /// either is added to another input of the step. Weights are told apart by
+  /// the way to sums for which `isGradient` is true, and through the others,
+  /// such as those of activations.
   llvm::SmallVector<GradientDifference>
-  getDifferences(llvm::ArrayRef<mlir::Operation *> sums);
+  getDifferences(llvm::ArrayRef<mlir::Operation *> sums,
+                 llvm::function_ref<bool(mlir::Operation *)> isGradient);
 
   /// Returns the inputs of the step that `value` depends on, if it is made of
   /// inputs alone that the step returns as they came; empty otherwise.
