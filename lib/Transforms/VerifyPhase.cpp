@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Loops/LoopPlan.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
+#include "zpp/Transforms/Loops/Planned.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

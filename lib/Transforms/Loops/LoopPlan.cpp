@@ -10,6 +10,7 @@
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Transforms/Loops/Planned.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -20,9 +20,6 @@
 
 namespace zpp {
 
-/// On a loop: what becomes of it, if it does not stay (zero-plan-loops).
-inline constexpr llvm::StringLiteral kLoopAttr = "zpp.loop";
-
 /// The counter of a loop: begin, begin + step, ... in `trips` iterations.
 struct LoopCounter {
   /// The number of the carried value.
