@@ -14,6 +14,7 @@
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Support/Limits.h"
+#include "zpp/Transforms/Loops/Planned.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"
 #include "llvm/ADT/SetVector.h"
@@ -80,6 +81,8 @@ public:
 
     noteGroupMesh(module);
     machine->set(module);
+    // A plan that the module brings is none of this run.
+    module.walk([](Operation *op) { op->removeDiscardableAttr(kLoopAttr); });
     setTaken(module, collectives);
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     SmallVector<Value> inputs = getInputs(collectives);

@@ -86,7 +86,8 @@ static bool canWrite(Operation *op, Attribute attr,
   if (!loop)
     return false;
   LoopPlan plan = LoopPlan::get(loop);
-  if (plan.getAttr(op->getContext()) != attr || plan.first > 1 || plan.last > 1)
+  DictionaryAttr written = plan.getAttr(op->getContext());
+  if (written.empty() || written != attr || plan.first > 1 || plan.last > 1)
     return false;
   if (plan.first == 0 && plan.last == 0 && plan.block == 0)
     return true;
