@@ -66,26 +66,36 @@ static double getUsec(WhileView loop, TermFinder &finder,
   return usec;
 }
 
-/// The counter of `loop` if an iteration can be written outside of it, another
-/// one is left, and the hops of `usec` microseconds that the iteration would
-/// hide take at least `minUsec`.
-static Decision<LoopCounter> canPeel(WhileView loop, double usec,
-                                     int64_t minUsec,
-                                     ProvenanceAnalysis &provenances) {
+/// Returns how many iterations are left in `loop` if one more is written
+/// outside of it: where that can be, at least one is left, and the hops of
+/// `usec` microseconds that the iteration would hide take at least `minUsec`.
+static Decision<int64_t> canPeel(WhileView loop, double usec, int64_t minUsec,
+                                 ProvenanceAnalysis &provenances) {
   if (usec < static_cast<double>(minUsec))
     return LeftAlone("it takes " + std::to_string(static_cast<int64_t>(usec)) +
                      " usec, with min-usec = " + std::to_string(minUsec));
   std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
   if (!counter)
     return LeftAlone("it is not known how often the loop runs");
-  if (counter->trips < 2)
+  LoopPlan plan = LoopPlan::get(loop);
+  int64_t left = counter->trips - plan.first - plan.last - 1;
+  if (left < 1)
     return LeftAlone("the loop has " + std::to_string(counter->trips) +
-                     (counter->trips == 1 ? " iteration" : " iterations"));
+                     (counter->trips == 1 ? " iteration" : " iterations") +
+                     (plan.first > 0 ? ", of which the first one is written in "
+                                       "front of it"
+                                     : ""));
   if (!hasOneTypePerValue(loop))
     return LeftAlone("what the loop carries changes its type");
   if (isInLoop(loop.getOperation()))
     return LeftAlone("the loop lies in another one");
-  return *counter;
+  return left;
+}
+
+/// True if an iteration of `loop` communicates outside of loops of its own.
+static bool communicatesItself(WhileView loop) {
+  return llvm::any_of(loop.getBody(),
+                      [](Operation &inner) { return communicates(&inner); });
 }
 
 namespace {
@@ -128,8 +138,7 @@ private:
         return;
       LoopPlan plan = planIterations(loop, provenances);
       plan.set(loop);
-      if (llvm::any_of(loop.getBody(),
-                       [](Operation &inner) { return communicates(&inner); }))
+      if (communicatesItself(loop))
         remarkStaying(loop, plan, provenances);
     });
   }
@@ -140,17 +149,20 @@ private:
     if (layers) {
       remarkPassed(loop.getOperation(), getArgument(), "layers")
           << "its " + std::to_string(plan.block) +
-                 " layers follow each other without a loop";
+                 " layers are to follow each other without a loop";
       return;
     }
     remarkMissed(loop.getOperation(), getArgument(), "not-layers")
         << "stays a loop: " + layers.getReason();
     if (!plan.ahead)
-      remarkMissed(loop.getOperation(), getArgument(), "not-ahead")
-          << "collectives run in the iteration that needs them: one more "
-             "collective is too much for a loop of " +
-                 std::to_string(*getIterations(loop, provenances)) +
-                 " iterations";
+      remarkNotAhead(loop, *getIterations(loop, provenances));
+  }
+
+  void remarkNotAhead(WhileView loop, int64_t iterations) {
+    remarkMissed(loop.getOperation(), getArgument(), "not-ahead")
+        << "collectives run in the iteration that needs them: one more "
+           "collective is too much for a loop of " +
+               std::to_string(iterations) + " iterations";
   }
 
   //===--------------------------------------------------------------------===//
@@ -172,11 +184,11 @@ private:
     ProvenanceAnalysis provenances;
     for (const auto &[op, hops] : *loops) {
       WhileView loop(op);
-      Decision<LoopCounter> counter =
+      Decision<int64_t> left =
           hops.usec == 0 && hops.hasOthers
               ? LeftAlone("an iteration could not keep what it gathers")
               : canPeel(loop, hops.usec, minUsec, provenances);
-      decide(loop, &LoopPlan::first, counter,
+      decide(loop, &LoopPlan::first, left,
              "its first iteration is written in front of it, to gather weights "
              "under its compute",
              "weights are gathered in front of the loop, where nothing hides "
@@ -186,7 +198,8 @@ private:
   }
 
   /// Returns the loops in front of which zero-partition-within-node would
-  /// gather.
+  /// gather. It gathers more there if a loop is no longer ahead without its
+  /// first iteration. That is not known yet, and does not count.
   FailureOr<llvm::MapVector<Operation *, Hops>>
   findHopsBefore(const Machine &machine) {
     SecondaryPlanner planner(getOperation(), secondary, betweenSteps);
@@ -233,7 +246,8 @@ private:
     ProvenanceAnalysis provenances;
     getOperation()->walk([&](Operation *op) {
       WhileView loop = WhileView::get(op);
-      if (!loop)
+      // An iteration that is planned already stays so.
+      if (!loop || LoopPlan::get(loop).last > 0)
         return;
       double usec = getUsec(findHopsAfter(loop, provenances), speeds) +
                     (finder ? getUsec(loop, *finder, speeds) : 0);
@@ -246,20 +260,23 @@ private:
     });
   }
 
-  /// Notes whether an iteration of `loop` is written outside, or what it
-  /// `costs` that none is, and why.
+  /// Notes whether an iteration of `loop` is written outside, which `left`
+  /// others are left to, or what it `costs` that none is, and why.
   void decide(WhileView loop, int64_t LoopPlan::*where,
-              const Decision<LoopCounter> &counter, const char *peeled,
+              const Decision<int64_t> &left, const char *peeled,
               const char *costs) {
-    if (!counter) {
+    if (!left) {
       remarkMissed(loop.getOperation(), getArgument(), "not-peeled")
-          << costs + (": " + counter.getReason());
+          << costs + (": " + left.getReason());
       return;
     }
     remarkPassed(loop.getOperation(), getArgument(), "peeled") << peeled;
     LoopPlan plan = LoopPlan::get(loop);
-    plan.takeOut(where, counter->trips - plan.first - plan.last - 1);
+    bool wasAhead = plan.ahead;
+    plan.takeOut(where, *left);
     plan.set(loop);
+    if (wasAhead && !plan.ahead && communicatesItself(loop))
+      remarkNotAhead(loop, *left);
   }
 };
 } // namespace

@@ -12,6 +12,7 @@
 #include "LocalValues.h"
 #include "Loops/LoopPlan.h"
 #include "mlir/IR/IRMapping.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
@@ -156,14 +157,17 @@ private:
 
   /// Writes layers, and collectives ahead. A loop without starts stays.
   void writeStaying() {
-    auto starts = [](WhileView loop) {
-      return !loop.getBody().getOps<StartOp>().empty();
-    };
     SmallVector<WhileView> layers =
         find([](LoopPlan plan) { return plan.block > 0; });
     for (WhileView loop : layers)
       loop->removeDiscardableAttr(kLoopAttr);
-    llvm::erase_if(layers, [&](WhileView loop) { return !starts(loop); });
+    llvm::erase_if(layers, [&](WhileView loop) {
+      if (!loop.getBody().getOps<StartOp>().empty())
+        return false;
+      remarkMissed(loop.getOperation(), getArgument(), "not-layers")
+          << "stays a loop: zpp runs no collective in it";
+      return true;
+    });
     writeLayers(getOperation(), layers);
     HeavyOps compute(getOperation());
     for (WhileView loop : find([](LoopPlan plan) { return plan.ahead; })) {

@@ -17,7 +17,7 @@ module @zpp_host {
 // through a barrier, masks do not. The numbers of the iterations and the
 // stack pass through one for each iteration, as early as the stack is there.
 
-// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers are to follow each other without a loop
 // CHECK-LABEL: func @layers
 // CHECK-SAME: (%[[X:.*]]: tensor<4x16xf32>, %[[W:.*]]: tensor<2x2x16xf32>)
 func.func @layers(%x: tensor<4x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<4x16xf32>, tensor<i32>) {
@@ -86,7 +86,7 @@ module @zpp_host {
 // Gradients that are left in a stack are those of layers. They are stored after
 // all iterations, so that the scatter of one runs under the next one.
 
-// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers are to follow each other without a loop
 // CHECK-LABEL: func @gradients
 // CHECK-NOT: stablehlo.while(
 // CHECK: %[[I0:.*]] = stablehlo.optimization_barrier
@@ -120,7 +120,7 @@ func.func @gradients(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x
 
 // Stacks that are added up are added up layer by layer, in the memory of the sum.
 
-// REMARK: [Passed] layers | {{.*}}its 2 layers follow each other without a loop
+// REMARK: [Passed] layers | {{.*}}its 2 layers are to follow each other without a loop
 // CHECK-LABEL: func @added
 // CHECK: stablehlo.while(%{{.*}} = {{[^,]+}}, %[[SUM:[^ ]+]] = {{[^,]+}})
 // CHECK: } do {

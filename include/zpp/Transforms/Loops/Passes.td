@@ -24,7 +24,8 @@ def PlanLoopsPass : Zpp_ModulePass<"zero-plan-loops"> {
       was written without one.
     - `ahead`: weights are gathered one iteration ahead, and gradients scattered
       one behind. That takes one collective more than the loop has iterations, so
-      these must be 8 or more, or an unknown number.
+      these must be 8 or more, or an unknown number. An iteration that is written
+      outside does not count.
     - `first`: the first iteration stands in front of the loop. Weights do not
       change between micro-batches: zero-partition-within-node, with the same
       options, would gather their secondary partitions in front of the loop,
@@ -40,9 +41,9 @@ def PlanLoopsPass : Zpp_ModulePass<"zero-plan-loops"> {
       count if it is most of what is sent. This is decided when the hops of
       gradients exist.
 
-    For the last two, the loop has a known number of iterations, at least two, and
-    the hops that they hide take at least `min-usec`. Remarks say what becomes of
-    loops, and why others stay.
+    For the last two, the loop has a known number of iterations, another one is
+    left in it, and the hops that they hide take at least `min-usec`. Remarks say
+    what becomes of loops, and why others stay.
 
     ```
     loop i = 0 .. 3: step(i)          ->  loop {block = 3} i = 0 .. 3: step(i)
