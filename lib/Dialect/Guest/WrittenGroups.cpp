@@ -123,16 +123,28 @@ void zpp::dropUnusedMeshes(ModuleOp module) {
   AttrTypeWalker walker;
   walker.addWalk([&](StringAttr text) { addNames(text, names); });
   walker.addWalk([&](OpaqueAttr attr) { addNames(attr.getAttrData(), names); });
-  walker.addWalk([&](FlatSymbolRefAttr ref) { names.insert(ref.getValue()); });
+  walker.addWalk([&](SymbolRefAttr ref) {
+    names.insert(ref.getRootReference().getValue());
+  });
   module.walk([&](Operation *op) {
     walker.walk(op->getDiscardableAttrDictionary());
     if (Attribute properties = op->getPropertiesAsAttribute())
       walker.walk(properties);
   });
-  for (Operation &op : llvm::make_early_inc_range(*module.getBody())) {
+  SmallVector<Operation *> unused;
+  bool isAnyUsed = false;
+  for (Operation &op : *module.getBody()) {
     auto name = op.getAttrOfType<StringAttr>("sym_name");
-    if (op.getName().getStringRef() == "sdy.mesh" && name &&
-        !names.contains(name.getValue()))
-      op.erase();
+    if (op.getName().getStringRef() != "sdy.mesh" || !name)
+      continue;
+    if (names.contains(name.getValue()))
+      isAnyUsed = true;
+    else
+      unused.push_back(&op);
   }
+  for (Operation *op : unused)
+    // Where JAX finds meshes, it asks for this one by name.
+    if (!isAnyUsed ||
+        op->getAttrOfType<StringAttr>("sym_name").getValue() != "mesh")
+      op->erase();
 }

@@ -43,7 +43,8 @@ WrittenGroups writeGroups(mlir::ModuleOp module, const Mesh &mesh,
 void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
 
 /// Erases every `sdy.mesh` that nothing names, as those become whose axes the
-/// groups of collectives were. Compilers without Shardy do not know the op.
+/// groups of collectives were. Compilers without Shardy do not know the op. One
+/// that is called `mesh` goes with the last of them.
 void dropUnusedMeshes(mlir::ModuleOp module);
 
 } // namespace zpp
