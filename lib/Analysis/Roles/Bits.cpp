@@ -41,10 +41,13 @@ static bool isConstantMask(Operation *op) {
   auto data = isNamed(op, guest::kConstant)
                   ? op->getAttrOfType<DenseFPElementsAttr>("value")
                   : DenseFPElementsAttr();
-  return data && (data.isSplat() || data.getNumElements() <= kMost) &&
-         llvm::all_of(data.getValues<APFloat>(), [](const APFloat &number) {
-           return number.isZero() || number.isExactlyValue(1);
-         });
+  auto isZeroOrOne = [](const APFloat &number) {
+    return number.isZero() || number.isExactlyValue(1);
+  };
+  if (!data || data.isSplat())
+    return data && isZeroOrOne(data.getSplatValue<APFloat>());
+  return data.getNumElements() <= kMost &&
+         llvm::all_of(data.getValues<APFloat>(), isZeroOrOne);
 }
 
 /// True for a mask of numbers, 1 where a condition holds.
