@@ -49,9 +49,8 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
     if options.moments not in (None, "none") and not any(
             entry["role"] == "moment" for entry in entries):
         _warn_with_reasons(
-            f"moments={options.moments}: no momentum is gathered of which it is known "
-            "that products contract it before it updates a weight; the report has the "
-            "reason for each gather", result, ())
+            f"moments={options.moments}: no gather is known to be of a momentum that is "
+            "orthogonalized; the report has the reason for each gather", result, ())
     if options.frozen == "keep" and _FROZEN not in result.text:
         _warn_with_reasons(
             "frozen=keep: no weight is kept: the step changes all, or their group "

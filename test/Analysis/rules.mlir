@@ -2093,7 +2093,7 @@ func.func @r19_moment(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
   // CHECK: "stablehlo.all_gather"{{.*}} role = "moment", rule = "R19"
-  // expected-remark@+1 {{it gathers a momentum, which products contract before it updates a weight; moments=i8 rounds what is sent (R19)}}
+  // expected-remark@+1 {{it gathers a gradient or momentum, which products contract before it updates a weight; moments=i8 rounds what is sent (R19)}}
   %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
   %gram = stablehlo.dot_general %all, %all, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
   %odd = stablehlo.dot %gram, %all : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
@@ -2106,6 +2106,47 @@ func.func @r19_moment(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x
   %own = stablehlo.dynamic_slice %u, %begin, %zero, sizes = [4, 32] : (tensor<32x32xf32>, tensor<i32>, tensor<i32>) -> tensor<4x32xf32>
   %new = stablehlo.subtract %w, %own : tensor<4x32xf32>
   return %new, %moment : tensor<4x32xf32>, tensor<4x32xf32>
+}
+
+// -----
+
+// A callback in a function reads the update.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r19_moment_not_watched(
+func.func @r19_moment_not_watched(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x32xf32>, tensor<4x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  %tokens = stablehlo.convert %x : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = stablehlo.dot %tokens, %whole : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+  %e = stablehlo.subtract %y, %tokens : tensor<16x32xf32>
+  %g = stablehlo.dot_general %tokens, %e, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+  %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
+  // expected-remark@+1 {{stablehlo.custom_call reads what follows from it, and only products, reductions and elementwise ops are known to bear it (R19)}}
+  %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+  %gram = stablehlo.dot_general %all, %all, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+  %odd = stablehlo.dot %gram, %all : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+  %u = stablehlo.subtract %all, %odd : tensor<32x32xf32>
+  %id = stablehlo.partition_id : tensor<ui32>
+  %index = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+  %rows = stablehlo.constant dense<4> : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %begin = stablehlo.multiply %index, %rows : tensor<i32>
+  %own = stablehlo.dynamic_slice %u, %begin, %zero, sizes = [4, 32] : (tensor<32x32xf32>, tensor<i32>, tensor<i32>) -> tensor<4x32xf32>
+  %loss = stablehlo.constant dense<0.0> : tensor<f32>
+  %same = func.call @watch(%u, %loss) : (tensor<32x32xf32>, tensor<f32>) -> tensor<f32>
+  %new = stablehlo.subtract %w, %own : tensor<4x32xf32>
+  return %new, %moment : tensor<4x32xf32>, tensor<4x32xf32>
+}
+func.func private @watch(%u: tensor<32x32xf32>, %loss: tensor<f32>) -> tensor<f32> {
+  stablehlo.custom_call @callback(%u) {has_side_effect = true} : (tensor<32x32xf32>) -> ()
+  return %loss : tensor<f32>
 }
 
 // -----
@@ -2128,7 +2169,7 @@ func.func @r19_moment_not(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %q: tensor
     stablehlo.return %add : tensor<f32>
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
-  // expected-remark@+1 {{it gathers a momentum that products contract, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where XLA splits products of what is not constrained to be replicated (R19)}}
+  // expected-remark@+1 {{it gathers a gradient or momentum that products contract, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where XLA splits products of what is not constrained to be replicated (R19)}}
   %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
   %u = stablehlo.dot %q, %all : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
   %new = stablehlo.subtract %w, %u : tensor<4x32xf32>

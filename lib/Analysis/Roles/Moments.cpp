@@ -16,8 +16,10 @@
 #include "Moments.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -26,6 +28,10 @@ static bool isSumOverDevices(Operation *op) {
   std::optional<CollectiveKind> kind = getGuestCollective(op);
   return kind == CollectiveKind::AllReduce ||
          kind == CollectiveKind::ReduceScatter;
+}
+
+static bool isFloat(Value value) {
+  return isa<FloatType>(getElementTypeOrSelf(value));
 }
 
 /// True if `op`, or null for what passes values on, is known to take elements
@@ -38,8 +44,13 @@ static bool isKnownMove(Operation *op, const ValueGraph::Edge &edge) {
           getGuestCollective(op) == CollectiveKind::AllGather);
 }
 
-static bool isProduct(Operation *op) {
+static bool isMatrixProduct(Operation *op) {
   return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
+}
+
+/// True if `node`, or -1 for none, is one of `nodes`.
+static bool contains(ArrayRef<char> nodes, ValueGraph::Node node) {
+  return node >= 0 && nodes[node];
 }
 
 Moments::Moments(ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
@@ -77,23 +88,28 @@ Moments::Moments(ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
        llvm::zip_equal(returned, values, flow.getHeldInputs(values, ancestors)))
     if (input && flow.isReturned(input) && input.getType() == value.getType())
       result.weight = input;
+  for (const Returned &result : returned)
+    ++resultsOf[result.weight];
+  findMomenta();
 }
 
 //===----------------------------------------------------------------------===//
 // The operand
 //===----------------------------------------------------------------------===//
 
-/// Reads what `operand` is made of, if that is state, gradients and single
-/// numbers alone, element by element.
-std::optional<Moments::Contents> Moments::readOperand(Node operand) const {
+/// Reads what `whole` is made of: state, gradients, weights and other things.
+/// Single numbers may scale it.
+Moments::Contents Moments::read(Node whole) const {
   Contents contents;
-  NodeSet seen{operand};
-  SmallVector<Node> pending{operand};
+  llvm::DenseSet<Node> seen{whole};
+  SmallVector<Node> pending{whole};
   while (!pending.empty()) {
     Node node = pending.pop_back_val();
     Value value = graph.getValue(node);
-    if (!isa<FloatType>(getElementTypeOrSelf(value)))
-      return std::nullopt;
+    if (!isFloat(value)) {
+      contents.hasOther = true;
+      continue;
+    }
     if (const StepCollective *sum = gradients.lookup(value)) {
       contents.gradients.push_back(sum);
       continue;
@@ -105,9 +121,11 @@ std::optional<Moments::Contents> Moments::readOperand(Node operand) const {
         continue;
       auto input = dyn_cast<BlockArgument>(value);
       if (!input || !flow.isReturned(input))
-        return std::nullopt;
-      (ancestors.contains(input) ? contents.hasWeight : contents.hasState) =
-          true;
+        contents.hasOther = true;
+      else if (ancestors.contains(input))
+        contents.hasWeight = true;
+      else
+        contents.state.push_back(input);
       continue;
     }
     for (const Edge &edge : sources) {
@@ -115,12 +133,31 @@ std::optional<Moments::Contents> Moments::readOperand(Node operand) const {
       if (graph.getCount(edge.node) == 1)
         continue;
       if (!isKnownMove(op, edge))
-        return std::nullopt;
-      if (seen.insert(edge.node).second)
+        contents.hasOther = true;
+      else if (seen.insert(edge.node).second)
         pending.push_back(edge.node);
     }
   }
   return contents;
+}
+
+/// Finds the state whose next value, and all else of its type that the step
+/// returns and that holds it, is made of gradients: no statistic of a batch,
+/// and nothing that stays as it is, such as a mask.
+void Moments::findMomenta() {
+  llvm::DenseSet<Value> others;
+  for (const Returned &result : returned) {
+    if (result.weight)
+      continue;
+    Contents contents = read(result.node);
+    bool isMomentum = !contents.hasOther && !contents.hasWeight &&
+                      !contents.gradients.empty();
+    for (BlockArgument input : contents.state)
+      if (input.getType() == graph.getValue(result.node).getType())
+        (isMomentum ? momenta : others).insert(input);
+  }
+  for (Value other : others)
+    momenta.erase(other);
 }
 
 //===----------------------------------------------------------------------===//
@@ -146,12 +183,16 @@ void Moments::forEachReader(
 Moments::NodeSet
 Moments::getReached(ArrayRef<Node> sources,
                     llvm::function_ref<bool(const Edge &, Node)> follows) {
-  NodeSet found(llvm::from_range, sources);
+  NodeSet found(graph.size());
+  for (Node source : sources)
+    found[source] = true;
   SmallVector<Node> pending(sources);
   while (!pending.empty())
     forEachReader(pending.pop_back_val(), [&](const Edge &edge, Node target) {
-      if (follows(edge, target) && found.insert(target).second)
-        pending.push_back(target);
+      if (found[target] || !follows(edge, target))
+        return;
+      found[target] = true;
+      pending.push_back(target);
     });
   return found;
 }
@@ -176,52 +217,77 @@ bool Moments::findProducts(const NodeSet &held, SmallVectorImpl<Node> &grams) {
     return false;
   };
   bool isContracted = false;
-  NodeSet asked;
-  for (Node node : held)
-    forEachReader(node, [&](const Edge &edge, Node target) {
-      Operation *op = graph.getOp(target);
-      if (!op || edge.operand < 0 || !isProduct(op) ||
-          !asked.insert(target).second)
-        return;
-      isContracted = true;
-      if (llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
-                       [&](unsigned operand) {
-                         return held.contains(
-                                    graph.getOperand(target, operand)) &&
-                                isMatrix(op, operand);
-                       }))
-        grams.push_back(target);
-    });
-  llvm::sort(grams);
+  for (Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    if (!op || !isMatrixProduct(op))
+      continue;
+    SmallVector<Node> operands = graph.getOperands(node);
+    auto isHeld = [&](Node operand) { return contains(held, operand); };
+    if (llvm::none_of(operands, isHeld))
+      continue;
+    isContracted = true;
+    if (llvm::all_of(operands, isHeld) &&
+        llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
+                     [&](unsigned operand) { return isMatrix(op, operand); }))
+      grams.push_back(node);
+  }
   return isContracted;
+}
+
+/// Returns an op that reads `value` and has no results, such as a callback: it
+/// is no node. Null if there is none.
+static Operation *findSilentReader(Value value) {
+  llvm::SetVector<Value> read;
+  read.insert(value);
+  for (size_t i = 0; i < read.size(); ++i)
+    for (OpOperand &use : read[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (user->getNumResults() == 0 && user != &user->getBlock()->back())
+        return user;
+      // The argument of a function has the node of what is passed to it.
+      auto call = dyn_cast<func::CallOp>(user);
+      func::FuncOp callee = call ? getCallee(call) : func::FuncOp();
+      if (callee && use.getOperandNumber() < callee.getNumArguments())
+        read.insert(callee.getArgument(use.getOperandNumber()));
+    }
+  return nullptr;
 }
 
 /// Why a reader among `all`, the values that follow from a momentum, needs it
 /// as it is; empty if none does.
 std::string Moments::findOtherReader(const NodeSet &all) const {
-  // The first one in the order of the program.
-  SmallVector<Node> ordered(all.begin(), all.end());
-  llvm::sort(ordered);
-  for (Node node : ordered) {
-    if (!isa<FloatType>(getElementTypeOrSelf(graph.getValue(node))))
-      return "the step chooses by it, as it compares it or makes whole numbers "
-             "of it";
+  auto tellReader = [](Operation *op) {
+    return op->getName().getStringRef().str() +
+           " reads what follows from it, and only products, reductions and "
+           "elementwise ops are known to bear it";
+  };
+  for (Node node = 0; node < graph.size(); ++node) {
+    if (!all[node])
+      continue;
+    Value value = graph.getValue(node);
+    if (Operation *reader = findSilentReader(value))
+      return tellReader(reader);
     Operation *op = graph.getOp(node);
     for (const Edge &edge : graph.getSources(node)) {
-      if (!all.contains(edge.node) || !op || edge.operand < 0)
+      if (!all[edge.node] || !op || edge.operand < 0)
         continue;
-      if (isProduct(op)) {
+      if (isStepFunction(op) || op->getName().stripDialect() == "remainder" ||
+          (getElementTypeOrSelf(value).isIntOrIndex() &&
+           !op->getName().stripDialect().starts_with("bitcast")))
+        return "the step chooses by it, as it compares it or makes whole "
+               "numbers of it";
+      if (!isFloat(value))
+        return tellReader(op);
+      if (isMatrixProduct(op)) {
         if (llvm::any_of(graph.getOperands(node),
-                         [&](Node operand) { return !all.contains(operand); }))
+                         [&](Node operand) { return !contains(all, operand); }))
           return "a product contracts it with something else: a root, a "
                  "projection, or a device's part, where XLA splits products of "
                  "what is not constrained to be replicated";
       } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
                  !isElementwise(op) && !isNamed(op, guest::kReduce) &&
                  !isNamed(op, guest::kBroadcastInDim)) {
-        return op->getName().getStringRef().str() +
-               " reads what follows from it, and only products, reductions and "
-               "elementwise ops are known to bear it";
+        return tellReader(op);
       }
     }
   }
@@ -239,7 +305,7 @@ std::string Moments::checkResults(const Contents &contents, Node whole,
   llvm::DenseSet<Value> weights;
   for (const StepCollective *sum : contents.gradients)
     weights.insert(sum->argument);
-  // Norms of updates scale those of all weights.
+  // Norms of updates may scale them as well.
   NodeSet beside = getReached(whole, [&](const Edge &edge, Node target) {
     return graph.getCount(target) != 1;
   });
@@ -249,23 +315,20 @@ std::string Moments::checkResults(const Contents &contents, Node whole,
   });
   bool isUpdate = false;
   for (const Returned &result : returned) {
-    if (!all.contains(result.node))
+    if (!all[result.node])
       continue;
     // An average of weights, and a square of a change, hold that weight, too.
-    bool isOne = llvm::count_if(returned, [&](const Returned &other) {
-                   return other.weight == result.weight;
-                 }) == 1;
-    if (!result.weight || !isOne)
+    if (!result.weight || resultsOf.lookup(result.weight) != 1)
       return "result " + result.result.describe() +
              " of the step is made of it, and is not known to be the one "
              "updated weight of a gradient";
-    if (!beside.contains(result.node))
-      continue;
     if (!weights.contains(result.weight))
       return "result " + result.result.describe() +
              " is updated with it, and it is not known to be made of the "
              "gradient of that weight";
-    if (!undivided.contains(result.node))
+    if (!beside[result.node])
+      continue;
+    if (!undivided[result.node])
       return "weights are updated only with what is divided by its products";
     isUpdate = true;
   }
@@ -277,10 +340,13 @@ std::optional<Objection> Moments::check(const StepCollective &gather) {
   std::optional<Node> whole = graph.find(gather.op->getResult(0));
   if (!operand || !whole)
     return std::nullopt;
-  std::optional<Contents> contents = readOperand(*operand);
+  Contents contents = read(*operand);
   // A weight that is moved and orthogonalized is no momentum.
-  if (!contents || contents->hasWeight ||
-      (contents->gradients.empty() && !contents->hasState))
+  if (contents.hasOther || contents.hasWeight ||
+      (contents.gradients.empty() && contents.state.empty()) ||
+      llvm::any_of(contents.state, [&](BlockArgument input) {
+        return !momenta.contains(input);
+      }))
     return std::nullopt;
   NodeSet held = getReached(*whole, [&](const Edge &edge, Node target) {
     return isScaled(edge, target);
@@ -288,14 +354,15 @@ std::optional<Objection> Moments::check(const StepCollective &gather) {
   SmallVector<Node> grams;
   bool isContracted = findProducts(held, grams);
   // A statistic that is kept is contracted by other things.
-  if (!isContracted || (grams.empty() && contents->gradients.empty()))
+  if (!isContracted || (grams.empty() && contents.gradients.empty()))
     return std::nullopt;
   auto object = [](std::string why) {
-    return Objection{Rule::Moment, why.empty()
-                                       ? ""
-                                       : "it gathers a momentum that products "
-                                         "contract, and needs it as it is: " +
-                                             why};
+    return Objection{Rule::Moment,
+                     why.empty() ? ""
+                                 : "it gathers a gradient or momentum that "
+                                   "products contract, and needs it as "
+                                   "it is: " +
+                                       why};
   };
   NodeSet all =
       getReached(*whole, [](const Edge &edge, Node target) { return true; });
@@ -304,7 +371,7 @@ std::optional<Objection> Moments::check(const StepCollective &gather) {
   if (grams.empty())
     return object("no product contracts it with itself, as an "
                   "orthogonalization begins");
-  return object(checkResults(*contents, *whole, all, grams));
+  return object(checkResults(contents, *whole, all, grams));
 }
 
 //===----------------------------------------------------------------------===//

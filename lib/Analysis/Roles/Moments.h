@@ -30,14 +30,17 @@ public:
 private:
   using Node = ValueGraph::Node;
   using Edge = ValueGraph::Edge;
-  using NodeSet = llvm::DenseSet<Node>;
+  /// Whether each node is in the set.
+  using NodeSet = std::vector<char>;
 
-  /// The parts of which an operand is made, element by element.
+  /// The parts of which a value is made, element by element.
   struct Contents {
     llvm::SmallVector<const StepCollective *> gradients;
-    bool hasState = false, hasWeight = false;
+    llvm::SmallVector<mlir::BlockArgument> state;
+    bool hasWeight = false, hasOther = false;
   };
-  std::optional<Contents> readOperand(Node operand) const;
+  Contents read(Node value) const;
+  void findMomenta();
 
   /// Calls `visit` for each edge from `node`, with its target.
   void forEachReader(Node node,
@@ -68,8 +71,12 @@ private:
     mlir::BlockArgument weight;
   };
   llvm::SmallVector<Returned> returned;
-  /// Whether each node holds elements of a weight.
-  std::vector<char> isOfWeight;
+  /// How many results hold each weight; null stands for no weight.
+  llvm::DenseMap<mlir::Value, int64_t> resultsOf;
+  /// State that is made of gradients, from step to step.
+  llvm::DenseSet<mlir::Value> momenta;
+  /// Nodes that hold elements of a weight.
+  NodeSet isOfWeight;
   /// For each node, the nodes that read it; built when first needed.
   std::vector<llvm::SmallVector<Node, 2>> readers;
 };

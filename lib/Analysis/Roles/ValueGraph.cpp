@@ -48,8 +48,7 @@ AutodiffName AutodiffNames::read(LocationAttr loc) {
   return found;
 }
 
-/// True for ops whose derivative is zero wherever it exists.
-static bool isStep(Operation *op) {
+bool zpp::isStepFunction(Operation *op) {
   static const llvm::StringSet<> names = {
       "ceil", "floor", "is_finite", "round_nearest_afz", "round_nearest_even",
       "sign"};
@@ -188,7 +187,7 @@ void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
   if (std::optional<BranchesView> branches = BranchesView::get(op))
     return addBranches(op, *branches, scope, isTransposed);
   bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
-  bool passesDerivative = !isStep(op);
+  bool passesDerivative = !isStepFunction(op);
   ElementFlow flow(op);
   for (OpResult result : op->getResults()) {
     Node node = add(result, isTransposed, scope);

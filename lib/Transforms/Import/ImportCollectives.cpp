@@ -230,9 +230,9 @@ private:
     if (collective.role == Role::Other)
       return LeftAlone(collective.explain());
     if (collective.role == Role::Moment && !moments)
-      return LeftAlone("it gathers a momentum, which products contract before "
-                       "it updates a weight; moments=i8 rounds what is sent "
-                       "(R19)");
+      return LeftAlone("it gathers a gradient or momentum, which products "
+                       "contract before it updates a weight; moments=i8 rounds "
+                       "what is sent (R19)");
     if (collective.role == Role::Weight && !weights)
       return LeftAlone("gathers of weights are to stay as they are");
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;

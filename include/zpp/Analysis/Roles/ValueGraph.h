@@ -46,6 +46,9 @@ private:
   llvm::DenseMap<mlir::Attribute, AutodiffName> known;
 };
 
+/// True for ops whose derivative is zero wherever it exists.
+bool isStepFunction(mlir::Operation *op);
+
 class ValueGraph {
 public:
   using Node = int64_t;
