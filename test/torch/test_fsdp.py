@@ -6,7 +6,6 @@ import functools
 import math
 import os
 import re
-import types
 
 import pytest
 import torch
@@ -326,9 +325,8 @@ def test_what_is_measured_decides(pool, plain, more):
     (None, "cuda", True), (None, "cpu", False), ("measured", "cpu", True),
     ("none", "cuda", False), ("gpu=1gbit", "cuda", False)])
 def test_links_are_measured_by_default_on_gpus(links, device, is_measured):
-    parameters = types.SimpleNamespace(device=torch.device(device))
-    assert _compress._is_measured(
-        zpp.torch.Options(links=links), [("", None, parameters)]) is is_measured
+    assert _compress.is_measured(
+        zpp.torch.Options(links=links), torch.device(device)) is is_measured
 
 
 def test_links_are_measured(pool):
