@@ -103,9 +103,10 @@ def test_validation_is_held_out(tmp_path):
     text.write(tmp_path, pages + b"rest")
     tokens = convergence.Experiment(
         **convergence.tiny(), platform="cpu", variants=()).tokens(tmp_path)
-    assert set(tokens.held_out) == {count - 1, 2 * count - 1}
-    assert set(tokens.train) == set(range(2 * count)) - set(tokens.held_out)
-    assert len(tokens.train) + len(tokens.held_out) == len(pages)
+    (train,), (held_out,) = tokens.train, tokens.held_out
+    assert set(held_out) == {count - 1, 2 * count - 1}
+    assert set(train) == set(range(2 * count)) - set(held_out)
+    assert len(train) + len(held_out) == len(pages)
     first, again = tokens.batch(1, 5), tokens.batch(1, 5)
     assert first.shape == (8, 33) and first.dtype == np.int32
     assert np.array_equal(first, again)
