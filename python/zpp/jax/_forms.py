@@ -4,7 +4,6 @@
 
 import dataclasses
 import io
-import math
 import re
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ from jaxlib import _hlo, _jax
 from zpp._text import TEXTS, is_pretty, read_message
 from zpp.jax._export import Step, as_step, to_text
 from zpp.jax._partition import entries_of, main_of
-from zpp.jax._partitioner import hlo_module_in
+from zpp.jax._partitioner import hlo_module_in, with_listed_groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,36 +91,10 @@ def _to_stablehlo(hlo: _hlo.HloModule, context: ir.Context) -> ir.Module:
         options = _hlo.HloPrintOptions()
         options.print_large_constants = True
         text = hlo.to_string(options)
-        listed = _GROUP_AXES.sub(_list_groups, text)
+        listed = with_listed_groups(text)
         if listed == text:
             raise
     return convert(_hlo.hlo_module_from_text(listed))
-
-
-#: Groups as axes of a mesh whose devices have the usual order, or as parts of axes:
-#: mesh['a'=2,'b'=4] {'a','b':(1)2}.
-_GROUP_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
-_AXIS_SIZE = re.compile(r"'([^']*)'=(\d+)")
-_AXIS_PART = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
-
-
-def _list_groups(match: re.Match) -> str:
-    sizes = {name: int(size) for name, size in _AXIS_SIZE.findall(match[1])}
-    names, devices = list(sizes), math.prod(sizes.values())
-    parts = []
-    for name, before, size in _AXIS_PART.findall(match[2]):
-        outer = math.prod(sizes[axis] for axis in names[:names.index(name)])
-        length = int(size or sizes[name])
-        parts.append((length, devices // (outer * int(before or 1) * length)))
-    groups: dict[int, list] = {}
-    for device in range(devices):
-        place = [device // stride % length for length, stride in parts]
-        first = device - sum(index * stride for index, (_, stride) in zip(
-            place, parts, strict=True))
-        groups.setdefault(first, []).append((place, device))
-    return "replica_groups={" + ",".join(
-        "{" + ",".join(str(device) for _, device in sorted(group)) + "}"
-        for group in groups.values()) + "}"
 
 
 def _join_starts(module: ir.Module) -> None:

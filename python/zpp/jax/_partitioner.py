@@ -149,9 +149,10 @@ def hlo_module_in(proto: bytes) -> bytes:
 
 #: Groups along axes of a mesh whose devices have an order of their own. The
 #: translation to StableHLO loses this order. JAX has no bindings for HLO's text.
-_GROUPS = re.compile(
-    r"channel_id=(\d+),.*replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
+_GROUP_AXES = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
     r"\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? *\{([^}]*)\}")
+_GROUPS = re.compile(r"channel_id=(\d+),.*" + _GROUP_AXES.pattern)
 
 
 def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
@@ -172,6 +173,16 @@ def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
             raise PartitionError(f"expected one list of groups for channel "
                                  f"{channel}, but got two")
     return found
+
+
+def with_listed_groups(text: str) -> str:
+    """HLO's text with lists of devices in place of groups along axes."""
+    def write(match: re.Match) -> str:
+        rows = _groups_of(*match.groups()).tolist()
+        return "replica_groups={" + ",".join(
+            "{" + ",".join(map(str, row)) + "}" for row in rows) + "}"
+
+    return _GROUP_AXES.sub(write, text)
 
 
 @functools.lru_cache(64)
