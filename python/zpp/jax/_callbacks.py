@@ -96,19 +96,14 @@ CALLS = ("CustomSPMDPartitioning", "InspectSharding", *(
 _PLACE = re.compile(r'loc\("(?:[^"]*/)?([^":]*):?".*?"([^"]+)":(\d+)')
 
 
-def is_call(target: str) -> bool:
-    """Whether the custom call with this target is one."""
-    return target in CALLS
-
-
 def find_calls(module: ir.Module) -> Iterator[str]:
     """Names each such call of a module by its primitive and line."""
     found: list[str] = []
 
     def visit(operation):
-        if operation.name == "stablehlo.custom_call" and is_call(
+        if operation.name == "stablehlo.custom_call" and (
                 target := ir.StringAttr(
-                    operation.attributes["call_target_name"]).value):
+                    operation.attributes["call_target_name"]).value) in CALLS:
             place = _PLACE.match(str(operation.location))
             found.append(f"{place[1]} at {place[2]}:{place[3]}" if place else target)
         return ir.WalkResult.ADVANCE

@@ -21,7 +21,7 @@ from jax.extend.mlir.dialects import sdy
 from zpp._compiler import logger
 from zpp._warn import warn
 from zpp.jax import _partition_cache, _partitioner, _placements, _tiles
-from zpp.jax._callbacks import is_call
+from zpp.jax._callbacks import CALLS
 from zpp.jax._partitioner import PartitionError, Program, groups_in
 from zpp.jax._partitioner import list_groups, restore_groups, run_partitioner
 from zpp.jax._partitioner import set_results
@@ -137,7 +137,7 @@ class Sharded:
         self.has_collectives |= name in _COLLECTIVES
         self._has_partial |= (name in _COLLECTIVES and bool(self._by_hand)
                               and not is_manual)
-        self.has_callbacks |= target is not None and is_call(target)
+        self.has_callbacks |= target in CALLS
         if name in _PRODUCTS and target not in _MARKS and not is_manual:
             self._products.add(self._function)
         if name == "func.call":
