@@ -69,6 +69,9 @@ class Step:
     @functools.cached_property
     def layouts(self) -> dict[int, Layout]:
         """The layouts of flat results for which the step names others than XLA's."""
+        # Few steps do, and a large module takes long to read.
+        if b"mhlo.layout_mode" not in self.exported.mlir_module_serialized:
+            return {}
         with make_ir_context() as context:
             attributes = _main_of(self._read(context)).attributes
             if "res_attrs" not in attributes:
