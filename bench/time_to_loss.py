@@ -90,11 +90,12 @@ def export(args):
         text.write(args.export, text.read(args.text))
     rate, context = MODELS[args.model]
     sequences = 2 if args.tiny else steps.MODELS[args.model]["sequences"]
+    vocabulary = text.vocabulary(args.data)
     for micro_batches in {count for count, _ in ROWS.values()}:
         of = steps.describe(
             args.model, args.gpus_per_node, args.platform, tiny=args.tiny,
             sequences=sequences, micro_batches=micro_batches,
-            vocab=text.vocabulary(args.data),
+            vocab=vocabulary,
             context=64 if args.tiny else context,
             learning_rate=rate, is_scheduled=True)
         # Nodes of one GPU keep whole weights, or send them twice.
