@@ -145,15 +145,14 @@ private:
 
   void remarkStaying(WhileView loop, const LoopPlan &plan,
                      ProvenanceAnalysis &provenances) {
-    Decision<LoopCounter> layers = findLayers(loop, provenances);
-    if (layers) {
+    if (plan.block > 0) {
       remarkPassed(loop.getOperation(), getArgument(), "layers")
           << "its " + std::to_string(plan.block) +
                  " layers are to follow each other without a loop";
       return;
     }
     remarkMissed(loop.getOperation(), getArgument(), "not-layers")
-        << "stays a loop: " + layers.getReason();
+        << "stays a loop: " + findLayers(loop, provenances).getReason();
     if (!plan.ahead)
       remarkNotAhead(loop, *getIterations(loop, provenances));
   }
