@@ -144,15 +144,21 @@ def in_scans(state, batch):
         jax.lax.pmean(losses.mean(), AXES))
 
 
-def constrained(state, batch):
-    """With shardings: replicated on both sides of the orthogonalization."""
-    def to(sharding, x):
-        return jax.lax.with_sharding_constraint(x, sharding)
+def to(sharding, values):
+    return jax.lax.with_sharding_constraint(values, sharding)
 
+
+def sharded_momenta(state, batch):
+    """The loss, and momenta of which each device has its rows."""
     loss, gradients = jax.value_and_grad(
         functools.partial(loss_of, lambda w: w))(state["weights"], batch)
-    moments = tree(lambda m, g: to(ROWS, 0.95 * m + to(ROWS, g)),
-                   state["moments"], gradients)
+    return loss, tree(lambda m, g: to(ROWS, 0.95 * m + to(ROWS, g)),
+                      state["moments"], gradients)
+
+
+def constrained(state, batch):
+    """With shardings: replicated on both sides of the orthogonalization."""
+    loss, moments = sharded_momenta(state, batch)
     updates = tree(lambda m: to(ROWS, to(REPLICATED, orthogonalize(
         to(REPLICATED, m)))), moments)
     return {"weights": descend(state["weights"], updates), "moments": moments}, loss
@@ -161,22 +167,13 @@ def constrained(state, batch):
 def constrained_before(state, batch):
     """XLA splits the orthogonalization and gathers in each iteration: only the first
     gather is of a momentum."""
-    def to(sharding, x):
-        return jax.lax.with_sharding_constraint(x, sharding)
-
-    loss, gradients = jax.value_and_grad(
-        functools.partial(loss_of, lambda w: w))(state["weights"], batch)
-    moments = tree(lambda m, g: to(ROWS, 0.95 * m + to(ROWS, g)),
-                   state["moments"], gradients)
+    loss, moments = sharded_momenta(state, batch)
     updates = tree(lambda m: to(ROWS, orthogonalize(to(REPLICATED, m))), moments)
     return {"weights": descend(state["weights"], updates), "moments": moments}, loss
 
 
 def as_transformation(state, batch):
     """The same as a transformation of Optax, beside its momentum."""
-    def to(sharding, updates):
-        return tree(lambda u: jax.lax.with_sharding_constraint(u, sharding), updates)
-
     muon = optax.chain(
         optax.trace(0.95, nesterov=True),
         optax.stateless(lambda updates, _: to(ROWS, to(REPLICATED, tree(
