@@ -283,6 +283,19 @@ def test_groups_of_hlo_as_axes(axes, groups):
     assert read(f"mesh['a'=2,'b'=4] {{{axes}}}") == read(groups)
 
 
+def test_the_order_of_the_devices_of_a_mesh_in_hlo():
+    """jaxlib's translation loses it."""
+    def read(groups: str) -> str:
+        return _forms.read((
+            "HloModule step, num_partitions=8\n"
+            "ENTRY main {\n  p = f32[4]{0} parameter(0)\n"
+            f"  ROOT r = f32[16]{{0}} all-gather(p), channel_id=1, dimensions={{0}}, "
+            f"replica_groups={groups}, use_global_device_ids=true\n}}\n").encode()).text
+
+    assert read("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}") == read(
+        "{{0,2,4,6},{1,3,5,7}}")
+
+
 def test_starts_and_ends_of_a_schedule(tmp_path, capsys):
     """What XLA has scheduled counts as it was before, in all pairs that are whole."""
     def write(gather: str, reduce: str) -> dict:
