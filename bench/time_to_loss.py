@@ -40,6 +40,7 @@ train two rows at a time, each between devices of its own (--rows):
 
 import argparse
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -48,13 +49,15 @@ import time
 
 import numpy as np
 
-from lab import curves, launch, links, stages, steps, text, worker
+from lab import curves, launch, links, peer, stages, steps, text, worker
 from lab.tables import Table
 
-#: Models -> the learning rate, and tokens of a sequence.
-MODELS = {"0.35 B": (3e-4, 1024), "0.09 B": (6e-4, 512)}
-#: Rows of the table: name -> micro-batches, and the step of `lab.steps`. Each
-#: number of micro-batches has a folder of steps.
+#: Models -> the learning rate, tokens of a sequence, and sequences per GPU.
+MODELS = {"0.35 B": (3e-4, 1024, 8), "0.09 B": (6e-4, 512, 16), "0.88 B": (2e-4, 2048, 2)}
+#: Rows in PyTorch, which are peers of `lab.peer`.
+TORCH = ("FSDP2", "FSDP2 + zpp", "FSDP2 + zpp, i4:delta")
+#: Rows of the table: name -> micro-batches, and the step of `lab.steps`, or the peer.
+#: Each number of micro-batches has a folder of steps.
 ROWS = {
     "FSDP": (1, steps.JITTED),
     "FSDP, gathered once": (1, steps.KEPT),
@@ -64,7 +67,7 @@ ROWS = {
     "FSDP, gathered once, k = 4": (4, steps.KEPT),
     "ZeRO++, k = 4": (4, steps.RUNTIME),
     "ZeRO++, i4:delta, k = 4": (4, steps.DIFFERENCES),
-}
+} | {name: (1, name) for name in TORCH}
 #: The steps that are exported.
 EXPORTED = (steps.KEPT, steps.RUNTIME, steps.DIFFERENCES)
 #: Steps before the timed ones; and the most and the fewest timed steps, from
@@ -88,13 +91,12 @@ def export(args):
         text.name_files(args.export, args.data)
     else:
         text.write(args.export, text.read(args.text))
-    rate, context = MODELS[args.model]
-    sequences = 2 if args.tiny else steps.MODELS[args.model]["sequences"]
+    rate, context, sequences = MODELS[args.model]
     vocabulary = text.vocabulary(args.data)
-    for micro_batches in {count for count, _ in ROWS.values()}:
+    for micro_batches in {ROWS[row][0] for row in args.rows}:
         of = steps.describe(
             args.model, args.gpus_per_node, args.platform, tiny=args.tiny,
-            sequences=sequences, micro_batches=micro_batches,
+            sequences=2 if args.tiny else sequences, micro_batches=micro_batches,
             vocab=vocabulary,
             context=64 if args.tiny else context,
             learning_rate=rate, is_scheduled=True)
@@ -149,7 +151,7 @@ def run(args):
         exported = steps.read(args.run / f"k{micro_batches}")
         # The runtime's back end for CPU devices works within one process.
         on_cpu = exported.of["platform"] == "cpu"
-        count = 1 if on_cpu else exported.ranks
+        count = 1 if on_cpu and row not in TORCH else exported.ranks
         command = [sys.executable, __file__, "--run", args.run, "--row", row,
                    "--link", args.link, "--minutes", args.minutes,
                    "--seeds", *seeds, "--tc", args.tc,
@@ -174,90 +176,74 @@ class Training:
     """One row on one link with each order of the data, in the process of one rank."""
 
     def __init__(self, args):
-        import jax
-        self.jax, self.args = jax, args
-        micro_batches, name = ROWS[args.row]
-        folder = args.run / f"k{micro_batches}"
-        self.exported = steps.read(folder)
-        if self.exported.of["platform"] == "cpu":
-            jax.config.update("jax_platforms", "cpu")
-            jax.config.update("jax_num_cpu_devices", self.exported.ranks)
-        else:
-            jax.distributed.initialize(
-                f"localhost:{args.port}", self.exported.ranks, args.rank,
-                local_device_ids=[launch.device_of(args.rank)])
-        import zpp
-        self.trainer = self.exported.trainer()
-        variant = self.exported.variants[name]
-        self.loaded = zpp.load(folder / variant.path) if variant.path else None
-        self.step = self.loaded or jax.jit(self.trainer.step, donate_argnums=0)
-        self.init, _ = worker.on_device(self.trainer, self.exported.sequences)
-        validator = self.exported.trainer(accumulate=1)
-        self.validate = jax.jit(lambda state, batch: validator.step(state, batch)[1])
+        self.args = args
+        self.micro_batches, self.name = ROWS[args.row]
+        self.folder = args.run / f"k{self.micro_batches}"
+        self.exported = steps.read(self.folder)
+        self.on_cpu = self.exported.of["platform"] == "cpu"
         context = self.exported.of["config"]["context"]
         self.tokens = text.Tokens(args.run, context, self.exported.sequences)
         # The same sequences for all rows, whatever their batch is.
         self.held_out = text.Tokens(
-            args.run, context, self.exported.sequences // micro_batches)
+            args.run, context, self.exported.sequences // self.micro_batches)
 
-    def place(self, value: np.ndarray, leaf):
-        """An array of all processes from one that each of them has whole."""
-        return self.jax.make_array_from_callback(
-            value.shape, leaf.sharding, lambda index: value[index])
+    def start(self, last_step: int):
+        """Returns the initial state of a training of so many steps."""
+        raise NotImplementedError
 
-    def start(self, last_step: int) -> dict:
-        """The initial state of a training of so many steps."""
-        if self.loaded is not None:
-            self.loaded.state = None
-        state = self.init()
-        leaf = self.trainer.abstract_state()["last_step"]
-        return state | {"last_step": self.place(np.int32(last_step), leaf)}
+    def step(self, state, tokens: np.ndarray):
+        """Trains a step, and returns the next state; may return before its end."""
+        raise NotImplementedError
 
-    def batch(self, tokens: np.ndarray):
-        leaf = self.trainer.abstract_batch(len(tokens))
-        return self.place(tokens, leaf)
+    def validate(self, state, tokens: np.ndarray) -> float:
+        """Returns the loss on a batch, the mean of all devices."""
+        raise NotImplementedError
 
-    def advance(self, state: dict, seed: int, first: int, last: int):
+    def wait(self, state):
+        """Waits until all that makes `state` has ended."""
+        raise NotImplementedError
+
+    def agree(self, count: float) -> int:
+        """Returns what rank 0 has, since the processes measure different times; all
+        processes wait for each other."""
+        raise NotImplementedError
+
+    def peak_bytes(self) -> int:
+        raise NotImplementedError
+
+    def advance(self, state, seed: int, first: int, last: int):
         """Trains steps `first` to `last` - 1; returns state and seconds."""
         began = time.perf_counter()
         for number in range(first, last):
-            state, loss = self.step(
-                state, self.batch(self.tokens.batch(seed, number)))
-        self.jax.block_until_ready((state, loss))
+            state = self.step(state, self.tokens.batch(seed, number))
+        self.wait(state)
         return state, time.perf_counter() - began
 
     def loss(self, state) -> float:
         """The mean of some batches of held-out text."""
-        return statistics.mean(
-            float(self.validate(state, self.batch(self.held_out.validation(number))))
-            for number in range(BATCHES))
+        return statistics.mean(self.validate(state, self.held_out.validation(number))
+                               for number in range(BATCHES))
 
     def run(self):
-        from jax.experimental import multihost_utils
         args = self.args
         if args.rank == 0 and links.rate(args.link):
             links.shape(args.tc, args.link)
-        multihost_utils.sync_global_devices(args.link)
+        self.agree(0)
         seed = args.seeds[0]
         state, first_call = self.advance(self.start(2**30), seed, 0, 1)
-
-        def agree(count: float) -> int:
-            """The processes measure different times."""
-            return int(multihost_utils.broadcast_one_to_all(np.int32(count)))
-
         state, seconds = self.advance(state, seed, 1, WARM_UP)
-        timed = agree(min(TIMED, max(
+        timed = self.agree(min(TIMED, max(
             FEWEST_TIMED, TIMED_SECONDS * (WARM_UP - 1) / seconds)))
         # As steps of the training: none waits for the one before.
         state, seconds = self.advance(state, seed, WARM_UP, WARM_UP + timed)
         del state
-        count = agree(max(LOOKS, args.minutes * 60 * timed / seconds))
+        count = self.agree(max(LOOKS, args.minutes * 60 * timed / seconds))
         for seed in args.seeds:
             result = self.train(seed, count)
             if args.rank == 0:
                 result_path(args.run, args.row, args.link, seed).write_text(
                     json.dumps(result | {"first": first_call}))
-        multihost_utils.sync_global_devices("end")
+        self.agree(0)
 
     def train(self, seed: int, count: int) -> dict:
         """Trains so many steps from the first state; returns what is measured."""
@@ -276,12 +262,123 @@ class Training:
                 print(f"[{time.strftime('%H:%M:%S')}] {args.row}, {args.link}, "
                       f"order {seed}: step {next_look} of {count}, {clock:.0f} s, "
                       f"held-out loss {curve[-1][2]:.4f}", flush=True)
-        memory = self.jax.local_devices()[0].memory_stats() or {}
         return {"row": args.row, "link": args.link, "seed": seed, "minutes": args.minutes,
                 "curve": curve, "sent": sent / count, "step": clock / count,
                 "tokens": count * self.exported.sequences
                 * self.exported.of["config"]["context"],
-                "peak": memory.get("peak_bytes_in_use", 0)}
+                "peak": self.peak_bytes()}
+
+
+class JaxTraining(Training):
+    """An exported step, or the one that jax.jit makes."""
+
+    def __init__(self, args):
+        super().__init__(args)
+        import jax
+        import zpp
+        self.jax = jax
+        if self.on_cpu:
+            jax.config.update("jax_platforms", "cpu")
+            jax.config.update("jax_num_cpu_devices", self.exported.ranks)
+        else:
+            jax.distributed.initialize(
+                f"localhost:{args.port}", self.exported.ranks, args.rank,
+                local_device_ids=[launch.device_of(args.rank)])
+        self.trainer = self.exported.trainer()
+        variant = self.exported.variants[self.name]
+        self.loaded = zpp.load(self.folder / variant.path) if variant.path else None
+        self.call = self.loaded or jax.jit(self.trainer.step, donate_argnums=0)
+        self.init, _ = worker.on_device(self.trainer, self.exported.sequences)
+        validator = self.exported.trainer(accumulate=1)
+        self.measure = jax.jit(lambda state, batch: validator.step(state, batch)[1])
+
+    def place(self, value: np.ndarray, leaf):
+        """An array of all processes from one that each of them has whole."""
+        return self.jax.make_array_from_callback(
+            value.shape, leaf.sharding, lambda index: value[index])
+
+    def batch(self, tokens: np.ndarray):
+        return self.place(tokens, self.trainer.abstract_batch(len(tokens)))
+
+    def start(self, last_step: int) -> dict:
+        if self.loaded is not None:
+            self.loaded.state = None
+        state = self.init()
+        leaf = self.trainer.abstract_state()["last_step"]
+        return state | {"last_step": self.place(np.int32(last_step), leaf)}
+
+    def step(self, state, tokens):
+        return self.call(state, self.batch(tokens))[0]
+
+    def validate(self, state, tokens):
+        return float(self.measure(state, self.batch(tokens)))
+
+    def wait(self, state):
+        self.jax.block_until_ready(state)
+
+    def agree(self, count):
+        from jax.experimental import multihost_utils
+        return int(multihost_utils.broadcast_one_to_all(np.int32(count)))
+
+    def peak_bytes(self):
+        memory = self.jax.local_devices()[0].memory_stats() or {}
+        return memory.get("peak_bytes_in_use", 0)
+
+
+class TorchTraining(Training):
+    """The same model and schedule under FSDP2; its state is model and optimizer."""
+
+    def __init__(self, args):
+        super().__init__(args)
+        import torch
+        self.torch = torch
+        self.config = self.exported.of["config"]
+        self.device = peer.join_group(args.rank, self.exported.ranks, args.port,
+                                      self.on_cpu)
+
+    def start(self, last_step):
+        model = peer.make_model(self.config, self.device)
+        peer.shard(model, peer.PEERS[self.name], self.config, self.device.type)
+        optimizer = self.torch.optim.Adam(
+            model.parameters(), self.config["learning_rate"], betas=(0.9, 0.99), fused=True)
+        warm_up = max(1, last_step / 8)
+
+        def part(done: int) -> float:
+            """That of examples/gpt.py, whose first step has number one."""
+            fall = (done + 1 - warm_up) / (last_step - warm_up)
+            return min((done + 1) / warm_up, 0.5 + 0.5 * math.cos(math.pi * fall))
+        return model, optimizer, self.torch.optim.lr_scheduler.LambdaLR(optimizer, part)
+
+    def loss_of(self, model, tokens: np.ndarray):
+        own = len(tokens) // self.exported.ranks
+        return model(self.torch.from_numpy(
+            tokens[self.args.rank * own:][:own].astype(np.int64)).to(self.device))
+
+    def step(self, state, tokens):
+        model, optimizer, schedule = state
+        self.loss_of(model, tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        return state
+
+    def validate(self, state, tokens):
+        with self.torch.no_grad():
+            loss = self.loss_of(state[0], tokens)
+        self.torch.distributed.all_reduce(loss)
+        return loss.item() / self.exported.ranks
+
+    def wait(self, state):
+        if not self.on_cpu:
+            self.torch.cuda.synchronize()
+
+    def agree(self, count):
+        said = self.torch.tensor(int(count), device=self.device)
+        self.torch.distributed.broadcast(said, 0)
+        return int(said)
+
+    def peak_bytes(self):
+        return 0 if self.on_cpu else self.torch.cuda.max_memory_allocated()
 
 
 # Table -------------------------------------------------------------------
@@ -308,7 +405,10 @@ def seconds_until(curve: list, loss: float) -> float | None:
 
 
 def beside(row: str, step: str) -> str:
-    """The row of a step with as many micro-batches as `row` has."""
+    """The row of a step with as many micro-batches as `row` has; empty if none is like
+    it."""
+    if row in TORCH:
+        return TORCH[0] if step == steps.JITTED else ""
     return next(name for name, of in ROWS.items() if of == (ROWS[row][0], step))
 
 
@@ -354,18 +454,23 @@ def print_tables(results: dict[str, dict[str, list[dict]]], target: float = 0):
                   for seconds in reached)])
 
 
+def picture(row: str) -> str:
+    """The name of the picture that a row is in."""
+    return "torch" if row in TORCH else f"k{ROWS[row][0]}"
+
+
 def draw(results: dict[str, dict[str, list[dict]]], path: pathlib.Path) -> list[pathlib.Path]:
     """Draws the losses of each link and number of micro-batches over the time of the
     training. Returns the files."""
     written = []
     for link, rows in results.items():
-        for count in sorted({ROWS[row][0] for row in rows}):
-            file = path.with_name(f"{path.stem}-{link}-k{count}.svg")
+        for name in sorted({picture(row) for row in rows}):
+            file = path.with_name(f"{path.stem}-{link}-{name}.svg")
             file.write_text(curves.draw(
                 f"Loss by seconds of training, {link}", {
                     row: [[(seconds, loss) for seconds, _, loss in run["curve"][1:]]
                           for run in runs]
-                    for row, runs in rows.items() if ROWS[row][0] == count}))
+                    for row, runs in rows.items() if picture(row) == name}))
             written.append(file)
     return written
 
@@ -400,7 +505,7 @@ def main():
     args = parser.parse_args()
     links.rate(args.link)  # Exits if there is no such link.
     if args.row:
-        Training(args).run()
+        (TorchTraining if args.row in TORCH else JaxTraining)(args).run()
         return
     if not (args.export or args.run or args.table):
         if not args.data:

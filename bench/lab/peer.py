@@ -199,31 +199,64 @@ class JaxTrainer:
             jax.distributed.shutdown()
 
 
+def shard(model, peer: Peer, config: dict, device_type: str):
+    """Partitions the example GPT in PyTorch as FSDP2 does, layer by layer, with what
+    `peer` has of zpp."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    tiers = config["mesh"]
+    mesh = (init_device_mesh(  # Replicas, and the shards of each.
+        device_type, tuple(size for _, size in tiers),
+        mesh_dim_names=tuple(name for name, _ in tiers))
+        if config["replicated"] else init_device_mesh(
+            device_type, (torch.distributed.get_world_size(),)))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                  reduce_dtype=torch.bfloat16)
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if peer.options is not None:
+        import zpp.torch
+        zpp.torch.compress(model, mesh=tiers_of(config), **peer.options)
+
+
+def join_group(rank: int, ranks: int, port: int, on_cpu: bool):
+    """Joins PyTorch's processes, and returns the device of this one."""
+    import torch
+    device = (torch.device("cpu") if on_cpu else
+              torch.device("cuda", launch.device_of(rank)))
+    if not on_cpu:
+        torch.cuda.set_device(device)
+    # DeepSpeed reads them.
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(device.index or 0), "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group(
+        "gloo" if on_cpu else "nccl", device_id=None if on_cpu else device,
+        timeout=_TIMEOUT)
+    return device
+
+
+def make_model(config: dict, device):
+    """Returns the example GPT in PyTorch, with the same first weights on all ranks."""
+    import torch
+    from lab import torch_gpt
+    torch.manual_seed(0)
+    with device:
+        return torch_gpt.Gpt(**{name: config[name] for name in (
+            "layers", "width", "heads", "vocab", "context")})
+
+
 class TorchTrainer:
     """The same in PyTorch, with FSDP2 or DeepSpeed."""
 
     def __init__(self, peer: Peer, args: argparse.Namespace):
         import torch
-        import torch.distributed as dist
-        from lab import torch_gpt
         self._cuda = torch.cuda if args.platform == "cuda" else None
-        device = torch.device("cpu")
-        if self._cuda:
-            device = torch.device("cuda", launch.device_of(args.rank))
-            torch.cuda.set_device(device)
-        # DeepSpeed reads them.
-        os.environ |= {
-            "RANK": str(args.rank), "LOCAL_RANK": str(args.rank),
-            "WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "localhost",
-            "MASTER_PORT": str(args.port)}
-        dist.init_process_group("nccl" if self._cuda else "gloo",
-                                device_id=device if self._cuda else None,
-                                timeout=_TIMEOUT)
+        device = join_group(args.rank, args.ranks, args.port, self._cuda is None)
         config = args.config
-        torch.manual_seed(0)
-        with device:
-            model = torch_gpt.Gpt(**{name: config[name] for name in (
-                "layers", "width", "heads", "vocab", "context")})
+        model = make_model(config, device)
         generator = torch.Generator().manual_seed(1 + args.rank)
         self._tokens = torch.randint(
             config["vocab"], (args.sequences, config["context"] + 1),
@@ -241,23 +274,7 @@ class TorchTrainer:
     def _with_fsdp2(self, model, peer: Peer, adam: dict,
                     args: argparse.Namespace):
         import torch
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-        tiers = args.config["mesh"]
-        mesh = (init_device_mesh(  # Replicas, and the shards of each.
-            self._tokens.device.type, tuple(size for _, size in tiers),
-            mesh_dim_names=tuple(name for name, _ in tiers))
-            if args.config["replicated"] else init_device_mesh(
-                self._tokens.device.type, (torch.distributed.get_world_size(),)))
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
-                                      reduce_dtype=torch.bfloat16)
-        for layer in model.layers:
-            fully_shard(layer, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        if peer.options is not None:
-            import zpp.torch
-            zpp.torch.compress(model, mesh=tiers_of(args.config),
-                               **peer.options)
+        shard(model, peer, args.config, self._tokens.device.type)
         optimizer = torch.optim.Adam(model.parameters(), **adam, fused=True)
         self.model = model
         count = getattr(args, "micro_batches", 1)
