@@ -26,6 +26,8 @@ slice, which is then gathered ("updated i8": as by how much it has changed).
 --kind TP splits heads and hidden units over the GPUs of a node, whose activations XLA
 sums there; weights are partitioned between the nodes.
 
+--optimizer muon gathers momenta besides, which "moments i8" has in int8.
+
 --micro-batches has ZeRO++ cross the slow links once per update: accumulate=gpu,
 and secondary=1 where nodes have one GPU, or with TP. Replicated weights need this
 for "jit (b)" only: the other steps sum the gradients of all micro-batches before
@@ -85,7 +87,7 @@ def main():
             args.model, args.gpus_per_node, args.platform, layers=args.layers,
             sequences=args.sequences, scan=args.scan, tiny=args.tiny,
             kind=args.kind, micro_batches=args.micro_batches,
-            words=args.variants, plan={
+            words=args.variants, optimizer=args.optimizer, plan={
                 "device": args.plan, "scale": args.compute_scale,
                 "links": args.links} if args.plan else None)
         if args.export:
@@ -129,6 +131,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="export a model of N layers")
     parser.add_argument("--kind", default="FSDP", choices=steps.REPLICATED,
                         help="export a step that is parallel so")
+    parser.add_argument("--optimizer", default="adam", choices=("adam", "muon"),
+                        help="export a step that updates weights so")
     parser.add_argument("--gpus-per-node", type=int, default=2, metavar="N",
                         help="export for two nodes of N GPUs")
     parser.add_argument("--sequences", type=int, metavar="N",

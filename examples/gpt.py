@@ -61,7 +61,8 @@ class Config:
     gather_dim: int = 0
     #: Micro-batches per step, in a `lax.scan`.
     accumulate: int = 1
-    #: "adam" or "sgd" (with momentum 0.9).
+    #: "adam"; "sgd" (with momentum 0.9); or "muon", which orthogonalizes the momenta
+    #: of the layers' matrices, and is "adam" for the rest.
     optimizer: str = "adam"
     learning_rate: float = 1e-3
     #: The learning rate grows in the first eighth of all steps, and then falls
@@ -195,7 +196,7 @@ class Trainer:
                 lambda p: PartitionSpec(None, *self._slice_spec(p)))
         self.state_specs = {"params": specs, "m": updated,
                             "count": PartitionSpec()}
-        if config.optimizer == "adam":
+        if config.optimizer != "sgd":
             self.state_specs["v"] = updated
         if config.slices:
             self.state_specs["master"] = updated
@@ -242,7 +243,7 @@ class Trainer:
                                             *params["layers"])
         zeros = jax.tree.map(np.zeros_like, params)
         state = {"params": params, "m": zeros, "count": np.int32(0)}
-        if config.optimizer == "adam":
+        if config.optimizer != "sgd":
             state["v"] = zeros
         if config.slices:
             state["master"] = params
@@ -272,7 +273,7 @@ class Trainer:
         held = config.dtype if config.slices else jnp.float32
         state = {"params": arrays("params", held), "m": arrays("m"),
                  "count": array((), PartitionSpec(), jnp.int32)}
-        if config.optimizer == "adam":
+        if config.optimizer != "sgd":
             state["v"] = arrays("v")
         if config.slices:
             state["master"] = arrays("master")
@@ -447,7 +448,7 @@ class Trainer:
         loss = loss / config.loss_scale
         count = state["count"] + 1
         result = {"count": count}
-        if config.optimizer == "adam":
+        if config.optimizer != "sgd":
             result["m"] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g,
                                        state["m"], grads)
             result["v"] = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g,
@@ -457,6 +458,9 @@ class Trainer:
             update = jax.tree.map(
                 lambda m, v: m * correct1 / (jnp.sqrt(v * correct2) + 1e-8),
                 result["m"], result["v"])
+            if config.optimizer == "muon":
+                update["layers"] = self._map_dims(
+                    self._orthogonal, result["m"])["layers"]
         else:
             result["m"] = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"],
                                        grads)
@@ -480,6 +484,29 @@ class Trainer:
         dims = _map_layers(self.config, self.parameters, lambda p: p.data_dim,
                            lambda p: p.data_dim + 1)
         return jax.tree.map(function, weights, dims)
+
+    def _orthogonal(self, moment, dim: int):
+        """This device's slice of a matrix near a momentum, or of those of all layers,
+        whose singular values are all about one; of what is no matrix, the sign."""
+        if moment.ndim - self.config.scan != 2:
+            return jnp.sign(moment)
+        axes = self.config.data_axes
+        whole = jax.lax.all_gather(moment, axes, axis=dim, tiled=True)
+        x = whole.astype(self.config.dtype)
+        if is_tall := x.shape[-2] > x.shape[-1]:
+            x = jnp.swapaxes(x, -1, -2)
+        x /= jnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + 1e-7
+
+        def iterate(_, x):  # Newton-Schulz, as Muon has it.
+            gram = x @ jnp.swapaxes(x, -1, -2)
+            return 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+
+        x = jax.lax.fori_loop(0, 5, iterate, x)
+        x = jnp.swapaxes(x, -1, -2) if is_tall else x
+        own = jax.lax.dynamic_slice_in_dim(
+            x, moment.shape[dim] * jax.lax.axis_index(axes), moment.shape[dim], dim)
+        # As large as an update of Adam's.
+        return own.astype(jnp.float32) * (0.2 * max(x.shape[-2:])**0.5)
 
     def _sum_slice(self, gradient, dim: int):
         """This device's slice of the sum of a gradient, in f32."""

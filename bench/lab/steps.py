@@ -44,7 +44,7 @@ _JIT = {"collectives": "xla"}
 TENSOR = "tensor"
 
 
-def _variants(tier: str, per_node: int) -> dict[str, dict]:
+def _variants(tier: str, per_node: int, gathers_moments: bool) -> dict[str, dict]:
     """The rewritten steps: name -> options of zpp.rewrite, and of the example model
     who makes its collectives, by default the step itself. `tier` is that within a
     node. Without the option `links` steps are made for slow links between nodes;
@@ -64,7 +64,9 @@ def _variants(tier: str, per_node: int) -> dict[str, dict]:
         "all (b), links": on | _nvlink(tier),
     } | ({WHOLE: on | {"secondary": 1}} if per_node == 1 else {}) | {
         DIFFERENCES: on | {"weights": "i4:delta"},
-    }
+    } | ({f"{name}, moments i8": on | {"weights": weights, "moments": "i8"}
+          for name, weights in ((RUNTIME, "i8"), (DIFFERENCES, "i4:delta"))}
+         if gathers_moments else {})
 
 
 def _replicated_variants(kind: str) -> dict[str, dict]:
@@ -216,7 +218,7 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
             config, layers=2, width=256, heads=4, vocab=512, context=64)
     config = dataclasses.replace(config, **changes)
     variants = (_replicated_variants(kind) if REPLICATED[kind] else
-                _variants(tier, gpus_per_node))
+                _variants(tier, gpus_per_node, config.optimizer == "muon"))
     if micro_batches > 1:
         variants = {name: options | _once(kind, tier, gpus_per_node, options)
                     for name, options in variants.items()}

@@ -3,6 +3,7 @@
 """Muon with `moments`: which gathers of momenta are rounded, and what that does to
 updates and to a training. All else in a step keeps its bits."""
 
+import dataclasses
 import functools
 
 import jax
@@ -233,6 +234,20 @@ def rewritten(step, **options):
 def gathers_of(report, role="moment"):
     return [entry for entry in report["collectives"]
             if entry["kind"] == "all_gather" and entry["role"] == role]
+
+
+@pytest.mark.parametrize("scan", [False, True], ids=["layers", "scan"])
+def test_all_matrices_of_a_model(scan):
+    """The backward pass of a scan has none of the products that the last matrix of a
+    layer takes part in."""
+    trainer = trainer_of(dataclasses.replace(TINY, optimizer="muon", scan=scan))
+    step = zpp.rewrite(zpp.export(
+        jax.jit(trainer.step), trainer.abstract_state(), trainer.abstract_batch(8)),
+        mesh="node:2,gpu:4", target="portable", moments="i8")
+    gathers = [entry for entry in step.report["collectives"]
+               if entry["kind"] == "all_gather" and entry["role"] != "weight"]
+    assert len(gathers) == 4 * (1 if scan else trainer.config.layers)
+    assert {(entry["role"], entry["reason"]) for entry in gathers} == {("moment", "")}
 
 
 @pytest.mark.parametrize("step", [

@@ -15,6 +15,7 @@
 
 #include "Moments.h"
 
+#include "MirrorKeys.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
@@ -57,9 +58,21 @@ Moments::Moments(ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
                  const StepFlow::ValueSet &ancestors,
                  ArrayRef<StepCollective> collectives)
     : graph(graph), flow(flow), ancestors(ancestors) {
-  for (const StepCollective &collective : collectives)
+  SmallVector<const StepCollective *> gathers;
+  SmallVector<Value> gathered;
+  for (const StepCollective &collective : collectives) {
     if (collective.role == Role::Gradient)
       gradients[collective.op->getResult(0)] = &collective;
+    if (collective.role == Role::Weight) {
+      gathers.push_back(&collective);
+      gathered.push_back(collective.op->getOperand(0));
+    }
+  }
+  for (auto [gather, weight] :
+       llvm::zip_equal(gathers, flow.getHeldInputs(gathered, ancestors)))
+    if (weight)
+      for (const std::string &key : getMirrorKeys(*gather))
+        weightsOf[key].insert(weight);
 
   isOfWeight.resize(graph.size());
   for (Node leaf : graph.getLeaves())
@@ -303,8 +316,15 @@ std::string Moments::findOtherReader(const NodeSet &all) const {
 std::string Moments::checkResults(const Contents &contents, Node whole,
                                   const NodeSet &all, ArrayRef<Node> grams) {
   llvm::DenseSet<Value> weights;
-  for (const StepCollective *sum : contents.gradients)
-    weights.insert(sum->argument);
+  for (const StepCollective *sum : contents.gradients) {
+    if (sum->argument) {
+      weights.insert(sum->argument);
+      continue;
+    }
+    // Whose gradient it is is not always known, but what can have such a one.
+    for (const std::string &key : getMirrorKeys(*sum))
+      weights.insert_range(weightsOf.lookup(key));
+  }
   // Norms of updates may scale them as well.
   NodeSet beside = getReached(whole, [&](const Edge &edge, Node target) {
     return graph.getCount(target) != 1;

@@ -10,6 +10,7 @@
 
 #include "RoleFinder.h"
 #include "zpp/Analysis/Roles/ValueGraph.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace zpp {
 
@@ -73,6 +74,8 @@ private:
   llvm::SmallVector<Returned> returned;
   /// How many results hold each weight; null stands for no weight.
   llvm::DenseMap<mlir::Value, int64_t> resultsOf;
+  /// The weights that are gathered in each shape, by its mirror keys.
+  llvm::StringMap<llvm::SmallDenseSet<mlir::Value>> weightsOf;
   /// State that is made of gradients, from step to step.
   llvm::DenseSet<mlir::Value> momenta;
   /// Nodes that hold elements of a weight.

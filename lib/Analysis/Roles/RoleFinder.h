@@ -107,6 +107,8 @@ private:
   bool isBroadcast(const StepCollective &sum);
   bool isOfNorm(const StepCollective &sum);
   llvm::SmallVector<int64_t, 2> getKeys(const StepCollective &collective);
+  mlir::BlockArgument getArgument(const StepCollective &sum,
+                                  const GradientProof &proof);
   static void object(StepCollective &collective, Objection objection) {
     collective.rule = objection.rule;
     collective.reason = std::move(objection.reason);

@@ -303,15 +303,24 @@ RoleFinder::getPoints(const GradientDifference &difference) {
   return found;
 }
 
-/// Returns the argument of the step of which `proof` has found a gradient; null
-/// if that is none, or one of several.
-static BlockArgument getArgument(const GradientProof &proof,
-                                 ProvenanceAnalysis &provenances) {
+/// Returns the argument of the step of which `sum` is proven to be a gradient;
+/// null if that is none, or one of several, or if its weight is gathered in
+/// another shape: the product with it is not the partner, then.
+BlockArgument RoleFinder::getArgument(const StepCollective &sum,
+                                      const GradientProof &proof) {
   llvm::SmallDenseSet<Value> inputs;
   for (Value weight : proof.direct) {
     Operation *op = weight.getDefiningOp();
-    Provenance from = provenances.get(
-        op && getGuestCollective(op) ? op->getOperand(0) : weight);
+    bool isGathered = op && getGuestCollective(op);
+    if (isGathered && sum.kind == CollectiveKind::ReduceScatter) {
+      auto keys = mirrorKeys.find(op);
+      if (keys == mirrorKeys.end() ||
+          llvm::none_of(getKeys(sum), [&](int64_t key) {
+            return llvm::is_contained(keys->second, key);
+          }))
+        return {};
+    }
+    Provenance from = provenances.get(isGathered ? op->getOperand(0) : weight);
     if (!from.isStepInput)
       return {};
     inputs.insert(from.root);
@@ -431,7 +440,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     }
     sum->role = Role::Gradient;
     if (auto proof = proofs.find(sum); proof != proofs.end())
-      sum->argument = getArgument(proof->second, provenances);
+      sum->argument = getArgument(*sum, proof->second);
   }
   areAllUpdates =
       updates.hasUpdates && llvm::all_of(chosen, [&](StepCollective *sum) {
