@@ -16,7 +16,6 @@ function(zpp_add_static_program name)
   get_target_property(folder ${name} SOURCE_DIR)
   get_target_property(sources ${name} SOURCES)
   get_target_property(libraries ${name} LINK_LIBRARIES)
-  get_target_property(options ${name} COMPILE_OPTIONS)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(REMOVE_ITEM libraries MLIR LLVM)
   file(GLOB archives ${LLVM_LIBRARY_DIR}/libMLIR*.a ${LLVM_LIBRARY_DIR}/libLLVM*.a)
@@ -27,8 +26,8 @@ function(zpp_add_static_program name)
     BUILD_RPATH "\$ORIGIN/../lib")
   # Code for other processors than this machine's would be most of the program.
   target_compile_definitions(${name}-static PRIVATE ZPP_NATIVE_TARGET_ONLY)
-  target_compile_options(${name}-static PRIVATE ${options})
-  target_include_directories(${name}-static PRIVATE ${folder} ${PROJECT_SOURCE_DIR}/tools/common)
+  zpp_compile_with_mlir(${name}-static)
+  target_include_directories(${name}-static PRIVATE ${folder})
   target_link_libraries(${name}-static PRIVATE ${libraries} ZppOlderGlibc
     -Wl,--start-group ${archives} -Wl,--end-group
     ${ZPP_ZSTD} ${ZPP_ZLIB} Threads::Threads ${CMAKE_DL_LIBS})

@@ -10,10 +10,12 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "zpp/Dialect/Guest/GuestDialects.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Support/ProgramText.h"
 #include "llvm/Support/CommandLine.h"
