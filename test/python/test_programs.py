@@ -10,17 +10,17 @@ import pytest
 
 pytestmark = pytest.mark.compiler
 
-#: Those that train in `make test`, and how many do in `make test-all`.
-FEW, MANY = (1, 3, 9, 12), 20
+#: Those that train in `make test`, and those that do in `make test-all`, too. Together
+#: they have 80 of the 99 things that one may have; no other eight add as many.
+FEW, MORE = (1, 3, 9, 12), (30, 47, 53, 78, 93, 207, 243, 361)
 #: Those whose roles are compared in `make test`: some that once were wrong, and
 #: how many are in `make test-all`, so many by a test. `make fuzz` has more of both.
 FOUND = (1003, 1004, 1006, 1027, 1038, 1497, 4030, 4045, 4046, 4085, 4098, 4156, 6366)
-ALL, AT_ONCE = 100, 20
+ALL, AT_ONCE = 60, 20
 
 
 @pytest.mark.parametrize("seed", [
-    *FEW, *(pytest.param(seed, marks=pytest.mark.slow)
-            for seed in range(MANY) if seed not in FEW)])
+    *FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE)])
 def test_programs_train_as_written(seed):
     assert programs.differences(seed).wrong == [], str(programs.choose(seed))
 
