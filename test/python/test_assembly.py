@@ -53,24 +53,24 @@ def check(text: str) -> None:
     with make_ir_context():
         module = ir.Module.parse(text)
 
-        def print_with_jaxlib(text, is_generic=False, has_locations=False):
-            return ir.Module.parse(text).operation.get_asm(
+        def printed(module, is_generic=False, has_locations=False):
+            return module.operation.get_asm(
                 print_generic_op_form=is_generic,
                 enable_debug_info=has_locations).rstrip()
 
-        for has_locations in (False, True):
-            flags = ["--mlir-print-debuginfo"] * has_locations
-            pretty, generic = (module.operation.get_asm(
-                print_generic_op_form=is_generic,
-                enable_debug_info=has_locations) for is_generic in (False, True))
-            assert print_with_jaxlib(pretty, True, has_locations) == zpp_opt(
-                pretty, "--mlir-print-op-generic", *flags)
-            for given in (pretty, generic):
-                wanted = print_with_jaxlib(given, has_locations=has_locations)
-                written = zpp_opt(given, *flags)
-                # Aliases of locations that nothing names are zpp-opt's own.
-                assert wanted == print_with_jaxlib(written, has_locations=has_locations)
-                assert has_locations or squeeze(wanted) == squeeze(written)
+        def again(text, **form):
+            return printed(ir.Module.parse(text), **form)
+
+        pretty = printed(module)
+        assert again(pretty, is_generic=True) == zpp_opt(
+            pretty, "--mlir-print-op-generic")
+        generic = printed(module, is_generic=True)
+        written, wanted = zpp_opt(generic), again(generic)
+        assert again(written) == wanted and squeeze(written) == squeeze(wanted)
+        # Aliases of locations that nothing names are zpp-opt's own.
+        located = printed(module, has_locations=True)
+        assert again(zpp_opt(located, "--mlir-print-debuginfo"),
+                     has_locations=True) == again(located, has_locations=True)
 
 
 def test_every_form():

@@ -89,10 +89,11 @@ AS_LAYERS = {"short"}
 WHOLE = {"around, short"}
 
 
-@pytest.mark.matrix
 @pytest.mark.filterwarnings("ignore:weights=i4.delta. of the bytes of weights, none")
-@pytest.mark.parametrize("weights", ["i8", "i4:delta"])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name, weights", [
+    *((name, "i4:delta") for name in FORMS),
+    *(pytest.param(name, "i8", marks=pytest.mark.slow)
+      for name in ("scan", "outside, short", "nested"))])
 def test_gathers_of_a_loop_change_no_bit(name, weights):
     """Against XLA's collectives, with all layers gathered before the loop."""
     form = FORMS[name]

@@ -196,12 +196,12 @@ def share(report, tier):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_training(name, kind, form):
-    """300 steps. An update is rounded, never a weight."""
-    steps = 300
+    """An update is rounded, never a weight."""
+    steps = 120
     fast, state = rewritten(name, kind, updated=form)
     state, losses = run(fast, state, steps)
     _, expected = unmodified(name, kind, steps)
-    assert expected[-1] < 0.6 * expected[0]
+    assert expected[-1] < 0.8 * expected[0]
     np.testing.assert_allclose(losses, expected, rtol=1e-2)
     assert all(map(ranks_agree, jax.tree.leaves(state)))
     report = fast.report()

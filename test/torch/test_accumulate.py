@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gradients that cross nodes once per update (accumulate="gpu"), on four ranks."""
 
+import functools
 import re
 
 import pytest
@@ -18,6 +19,7 @@ ONCE = {**ZEROPP, "weights": "none", "accumulate": "gpu"}
 ACROSS = ((0, 2), (1, 3))
 
 
+@functools.cache
 def plain(pool, function, **options):
     return pool(function, None, **options)
 

@@ -513,11 +513,10 @@ def test_captured_steps_are_errors(pool):
 
 @pytest.mark.skipif("ZPP_TEST_GPUS" in os.environ,
                     reason="test/gpu/check_torch.py does it with NCCL")
-@pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
-def test_a_lost_rank_ends_the_others(cache, options):
+def test_a_lost_rank_ends_the_others(cache):
     """As it does with FSDP2: an error of the process group, in time."""
     *others, (_, lost) = ranks.Pool(4, exchange_limit=10).outcomes(
-        training.lose_last, options)
+        training.lose_last, ZEROPP)
     assert lost == "ended with 1"
     for error, trace in others:
         assert trace is None and re.search(
@@ -526,10 +525,9 @@ def test_a_lost_rank_ends_the_others(cache, options):
 
 @pytest.mark.skipif("ZPP_TEST_GPUS" in os.environ,
                     reason="NCCL's watchdog ends the process")
-@pytest.mark.parametrize("options", [None, ZEROPP], ids=["FSDP2", "zpp"])
-def test_the_time_limit_holds_in_hops(cache, options):
+def test_the_time_limit_holds_in_hops(cache):
     *others, _ = ranks.Pool(4, limit=150, exchange_limit=6).outcomes(
-        training.stop_last, options)
+        training.stop_last, ZEROPP)
     for error, trace in others:
         assert trace is None and re.search(
             "RuntimeError: .*(Connection|Timed out|peer)", error)
