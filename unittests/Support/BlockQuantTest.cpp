@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "zpp/Support/BlockQuant.h"
+#include "ErrorBounds.h"
 #include "Random.h"
 #include "zpp/Support/Float16.h"
-#include "zpp/Support/QuantReference.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>

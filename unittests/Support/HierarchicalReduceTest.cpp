@@ -11,10 +11,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ErrorBounds.h"
 #include "Random.h"
 #include "SymbolicPlacement.h"
 #include "zpp/Support/Float16.h"
-#include "zpp/Support/QuantReference.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Support/QuantReference.h"
+#include "ErrorBounds.h"
 #include "Random.h"
 #include "gtest/gtest.h"
 
