@@ -110,12 +110,7 @@ static bool isExponential(Operation *op) {
 /// The search for uses by layers.
 class GradientProver::Search::Layers {
 public:
-  explicit Layers(Search &search)
-      : search(search), graph(search.graph), targets(graph.size()) {
-    for (Node node = 0; node < graph.size(); ++node)
-      for (const Edge &edge : graph.getSources(node))
-        targets[edge.node].push_back({node, &edge});
-  }
+  explicit Layers(Search &search) : search(search), graph(search.graph) {}
 
   std::vector<bool> find(ArrayRef<SmallVector<GatheredValue>> inputs) {
     findData(inputs);
@@ -150,7 +145,6 @@ public:
   }
 
 private:
-  using Target = std::pair<Node, const Edge *>;
   /// A product or a lookup that takes what is gathered.
   struct Use {
     Node result;
@@ -194,19 +188,20 @@ private:
         {*start, Dims(1) << gathered.dim}};
     while (!pending.empty()) {
       auto [node, dims] = pending.pop_back_val();
-      for (auto [target, edge] : targets[node]) {
+      graph.forEachReader(node, [&, node = node, dims = dims](const Edge &edge,
+                                                              Node target) {
         Operation *op = graph.getOp(target);
         // What autodiff has transposed follows from the uses before it.
-        if (graph.isTransposed(target) || edge->isCarried)
-          continue;
-        bool isOfOp = op && edge->operand >= 0;
-        bool isCode = isOfOp && edge->operand == 1 && isNumberLookup(op);
+        if (graph.isTransposed(target) || edge.isCarried)
+          return;
+        bool isOfOp = op && edge.operand >= 0;
+        bool isCode = isOfOp && edge.operand == 1 && isNumberLookup(op);
         if (isOfOp && (isProduct(op) || isLookup(op)) && !isCode)
-          uses.push_back({target, static_cast<unsigned>(edge->operand), dims});
+          uses.push_back({target, static_cast<unsigned>(edge.operand), dims});
         else if (isOfWeights(node, target) && seen.insert(target).second)
           pending.push_back(
-              {target, isOfOp ? moveDims(op, edge->operand, dims) : dims});
-      }
+              {target, isOfOp ? moveDims(op, edge.operand, dims) : dims});
+      });
     }
     return uses;
   }
@@ -281,24 +276,24 @@ private:
   bool reachesProduct(Node node, llvm::function_ref<bool(Node)> isWanted) {
     llvm::DenseSet<Node> seen{node};
     SmallVector<Node> pending{node};
-    while (!pending.empty())
-      for (auto [target, edge] : targets[pending.pop_back_val()]) {
-        Operation *op = graph.getOp(target);
-        if (op && edge->operand >= 0 && isProduct(op) && isWanted(target))
-          return true;
-        if (edge->isMoved && edge->isDifferentiable && !isExponential(op) &&
-            seen.insert(target).second)
-          pending.push_back(target);
-      }
-    return false;
+    bool isReached = false;
+    while (!pending.empty() && !isReached)
+      graph.forEachReader(
+          pending.pop_back_val(), [&](const Edge &edge, Node target) {
+            Operation *op = graph.getOp(target);
+            isReached |=
+                op && edge.operand >= 0 && isProduct(op) && isWanted(target);
+            if (edge.isMoved && edge.isDifferentiable && !isExponential(op) &&
+                seen.insert(target).second)
+              pending.push_back(target);
+          });
+    return isReached;
   }
 
   Search &search;
   const ValueGraph &graph;
   /// The inputs that are data, and no integers that are gathered.
   Set data = NumberSets::kEmpty;
-  /// The edges that leave each node.
-  std::vector<SmallVector<Target, 2>> targets;
   /// Products with weights that are found.
   llvm::DenseSet<Node> layers;
 };

@@ -177,36 +177,21 @@ void Moments::findMomenta() {
 // Readers
 //===----------------------------------------------------------------------===//
 
-void Moments::forEachReader(
-    Node node, llvm::function_ref<void(const Edge &, Node)> visit) {
-  if (readers.empty()) {
-    readers.resize(graph.size());
-    for (Node target = 0; target < graph.size(); ++target)
-      for (const Edge &edge : graph.getSources(target))
-        if (SmallVector<Node, 2> &known = readers[edge.node];
-            known.empty() || known.back() != target)
-          known.push_back(target);
-  }
-  for (Node target : readers[node])
-    for (const Edge &edge : graph.getSources(target))
-      if (edge.node == node)
-        visit(edge, target);
-}
-
-Moments::NodeSet
-Moments::getReached(ArrayRef<Node> sources,
-                    llvm::function_ref<bool(const Edge &, Node)> follows) {
+Moments::NodeSet Moments::getReached(
+    ArrayRef<Node> sources,
+    llvm::function_ref<bool(const Edge &, Node)> follows) const {
   NodeSet found(graph.size());
   for (Node source : sources)
     found[source] = true;
   SmallVector<Node> pending(sources);
   while (!pending.empty())
-    forEachReader(pending.pop_back_val(), [&](const Edge &edge, Node target) {
-      if (found[target] || !follows(edge, target))
-        return;
-      found[target] = true;
-      pending.push_back(target);
-    });
+    graph.forEachReader(pending.pop_back_val(),
+                        [&](const Edge &edge, Node target) {
+                          if (found[target] || !follows(edge, target))
+                            return;
+                          found[target] = true;
+                          pending.push_back(target);
+                        });
   return found;
 }
 

@@ -43,14 +43,11 @@ private:
   Contents read(Node value) const;
   void findMomenta();
 
-  /// Calls `visit` for each edge from `node`, with its target.
-  void forEachReader(Node node,
-                     llvm::function_ref<void(const Edge &, Node target)> visit);
   /// Returns the nodes that follow from `sources` over edges that `follows`
   /// accepts.
   NodeSet
   getReached(llvm::ArrayRef<Node> sources,
-             llvm::function_ref<bool(const Edge &, Node target)> follows);
+             llvm::function_ref<bool(const Edge &, Node target)> follows) const;
   bool isScaled(const Edge &edge, Node target) const;
   /// The products of two of `held` that are no single numbers, in `grams`.
   /// Returns whether any product reads one.
@@ -80,8 +77,6 @@ private:
   llvm::DenseSet<mlir::Value> momenta;
   /// Nodes that hold elements of a weight.
   NodeSet isOfWeight;
-  /// For each node, the nodes that read it; built when first needed.
-  std::vector<llvm::SmallVector<Node, 2>> readers;
 };
 
 } // namespace zpp

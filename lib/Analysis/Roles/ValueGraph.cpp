@@ -280,6 +280,22 @@ std::optional<ValueGraph::Node> ValueGraph::find(Value value) const {
   return known->second;
 }
 
+void ValueGraph::forEachReader(
+    Node node, llvm::function_ref<void(const Edge &, Node)> visit) const {
+  if (readers.empty()) {
+    readers.resize(size());
+    for (Node target = 0; target < size(); ++target)
+      for (const Edge &edge : nodes[target].in)
+        if (SmallVector<Node, 2> &known = readers[edge.node];
+            known.empty() || known.back() != target)
+          known.push_back(target);
+  }
+  for (Node target : readers[node])
+    for (const Edge &edge : nodes[target].in)
+      if (edge.node == node)
+        visit(edge, target);
+}
+
 void ValueGraph::settle(llvm::function_ref<bool(Node)> update) const {
   // One pass is enough but for edges between iterations.
   for (bool isChanged = true; isChanged;) {

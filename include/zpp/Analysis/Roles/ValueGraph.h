@@ -100,6 +100,10 @@ public:
 
   /// Returns the results of the step.
   llvm::ArrayRef<Node> getReturned() const { return returned; }
+  /// Calls `visit` for each edge from `node`, with its target.
+  void forEachReader(Node node,
+                     llvm::function_ref<void(const Edge &, Node)> visit) const;
+
   /// Returns the node that `node` is equal to because barriers, calls, branches
   /// of one way or loops that do not change it pass it on.
   Node getPassed(Node node) const;
@@ -150,6 +154,8 @@ private:
   AutodiffNames names;
   llvm::DenseMap<mlir::Value, Node> first;
   llvm::SmallVector<Node> leaves, returned;
+  /// For each node, the nodes that read it; built when first needed.
+  mutable std::vector<llvm::SmallVector<Node, 2>> readers;
   llvm::SmallVector<mlir::Operation *> callees;
   /// As many values or more end the expansion of calls.
   Node largestSize = 0;
