@@ -37,6 +37,17 @@ std::vector<TierHop> zpp::getTierHops(const Mesh &mesh,
   return hops;
 }
 
+bool zpp::isWithinNode(const Mesh &mesh, const std::vector<AxisRef> &refs) {
+  const std::vector<MeshAxis> &axes = mesh.getAxes();
+  int64_t tiers = 0;
+  for (const MeshAxis &axis : axes)
+    tiers += axis.size > 1;
+  for (const AxisRef &ref : refs)
+    if (ref.name != axes.back().name)
+      return false;
+  return tiers > 1;
+}
+
 std::vector<AxisRef> HopPlan::getDimRefs() const {
   std::vector<AxisRef> refs;
   for (auto hop = hops.rbegin(); hop != hops.rend(); ++hop)

@@ -40,6 +40,10 @@ std::vector<TierHop> getTierHops(const Mesh &mesh,
                                  const std::vector<AxisRef> &refs,
                                  int64_t numFormats);
 
+/// True if what is sent over `refs` crosses the fastest tier of several, and no
+/// other.
+bool isWithinNode(const Mesh &mesh, const std::vector<AxisRef> &refs);
+
 /// A tensor [outer, extent, inner] whose middle dim is partitioned over the
 /// axes of `hops`, and the hops over which it is gathered and scattered.
 struct HopPlan {

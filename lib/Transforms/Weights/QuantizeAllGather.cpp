@@ -14,6 +14,7 @@
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
@@ -78,16 +79,11 @@ private:
     return hasRole(getOrigins(gather), Role::Moment);
   }
 
-  /// True if `gather` crosses the fastest tier of several, and no other.
   static bool isWithinNode(AllGatherOp gather) {
-    ArrayRef<MeshAxis> axes = gather.getMeshAttr().getMesh().getAxes();
-    return llvm::count_if(
-               axes, [](const MeshAxis &axis) { return axis.size > 1; }) > 1 &&
-           llvm::all_of(
-               cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs(),
-               [&](const AxisRef &ref) {
-                 return ref.name == axes.back().name;
-               });
+    SmallVector<AxisRef> refs =
+        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
+    return zpp::isWithinNode(gather.getMeshAttr().getMesh(),
+                             {refs.begin(), refs.end()});
   }
 
   /// True if `gather` makes a secondary partition, or reads one.
