@@ -160,9 +160,9 @@ static Origin readOrigin(DictionaryAttr attr) {
        CollectiveKind::AllReduce, CollectiveKind::AllToAll,
        CollectiveKind::CollectivePermute, CollectiveKind::CollectiveBroadcast},
       getString("kind"), getKindName);
-  origin.role = findNamed<Role>(
-      {Role::Weight, Role::Gradient, Role::Moment, Role::Update, Role::Other},
-      getString("role"), getRoleName);
+  origin.role = findNamed<Role>({Role::Weight, Role::Gradient, Role::Moment,
+                                 Role::Exchange, Role::Update, Role::Other},
+                                getString("role"), getRoleName);
   origin.phase = findNamed<Phase>({Phase::Forward, Phase::Backward},
                                   getString("phase"), getPhaseName);
   origin.rule = getString("rule").str();

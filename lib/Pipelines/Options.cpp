@@ -77,6 +77,9 @@ llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
         weights + "'");
   if (options.moments != "none" && options.moments != "i8")
     add("expected moments as none or i8, but got '" + options.moments + "'");
+  if (options.exchanges != "none" && options.exchanges != "i8")
+    add("expected exchanges as none or i8, but got '" + options.exchanges +
+        "'");
   StringRef leaveOut = "; write secondary=gpu, the name of a tier, or leave "
                        "secondary out";
   if (options.secondary == "none") {
@@ -133,7 +136,7 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
         "tuning.rotate out");
   if (isWish(tuning.block) && options.weights == "none" &&
       options.gradients == "none" && options.updated == "none" &&
-      options.moments == "none")
+      options.moments == "none" && options.exchanges == "none")
     warnings.push_back("tuning.block=" + std::to_string(tuning.block) +
                        " has no effect, because nothing has a format; write "
                        "weights=i8 or gradients=i8:i4, or leave tuning.block "

@@ -94,6 +94,10 @@ static bool roundsMoments(const ZeroPPOptions &options) {
   return options.moments != "none";
 }
 
+static bool roundsExchanges(const ZeroPPOptions &options) {
+  return options.exchanges != "none";
+}
+
 static bool hasGradients(const ZeroPPOptions &options) {
   return options.gradients != "none";
 }
@@ -143,6 +147,7 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
       hasWeights(options) || hasSecondary(options) || options.regather;
   import.gradients = hasGradients(options);
   import.moments = roundsMoments(options);
+  import.exchanges = roundsExchanges(options);
   import.updated = sendsUpdates(options);
   pm.addPass(createImportCollectivesPass(import));
 
@@ -286,6 +291,14 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
     DecomposeReduceScatterPassOptions decompose;
     decompose.stages = kStagesByLinks;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
+  }
+  if (roundsExchanges(options)) {
+    QuantizeExchangesPassOptions exchanges;
+    exchanges.format = options.exchanges;
+    exchanges.block = settings.block;
+    pm.addPass(createQuantizeExchangesPass(exchanges));
+  }
+  if (hasGradients(options) || roundsExchanges(options)) {
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());

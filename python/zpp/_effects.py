@@ -51,6 +51,11 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
         _warn_with_reasons(
             f"moments={options.moments}: no gather is known to be of a momentum that is "
             "orthogonalized; the report has the reason for each gather", result, ())
+    if options.exchanges not in (None, "none") and not any(
+            entry["role"] == "exchange" for entry in entries):
+        _warn_with_reasons(
+            f"exchanges={options.exchanges}: no all-to-all is known to exchange rows "
+            "with experts; the report has the reason for each", result, ())
     if options.frozen == "keep" and _FROZEN not in result.text:
         _warn_with_reasons(
             "frozen=keep: no weight is kept: the step changes all, or their group "
@@ -142,10 +147,11 @@ def _find_without_format(step: _Step) -> Iterator[str]:
                "tuning.rotate out")
     if (step.is_tuned("block")
             and not all(map(step.is_none, ("weights", "gradients", "updated",
-                                            "moments")))
+                                            "moments", "exchanges")))
             and not (has_gradients or step.travels("weights", "weight")
                      or step.travels("updated", "update")
-                     or step.travels("moments", "moment"))):
+                     or step.travels("moments", "moment")
+                     or step.travels("exchanges", "exchange"))):
         yield (f"tuning.block={options.tuning.block} has no effect: it is for what "
                "travels in a format, and nothing of the step does; leave "
                "tuning.block out")

@@ -25,14 +25,15 @@ class Guard:
     parameter; the collective is that of its module.
     """
 
-    #: Bounds for weights, and for gradients.
+    #: Bounds for weights, for gradients, and for rows that experts exchange.
     weights: float = math.inf
     gradients: float = math.inf
+    exchanges: float = math.inf
     #: The step of each so many calls that is measured.
     every: int = 100
 
     def __post_init__(self):
-        for name in ("weights", "gradients"):
+        for name in ("weights", "gradients", "exchanges"):
             bound = getattr(self, name)
             if isinstance(bound, bool) or not isinstance(
                     bound, (int, float)) or not bound > 0:
@@ -48,10 +49,11 @@ class Guard:
         if given is None or isinstance(given, Guard):
             return given
         if isinstance(given, (int, float)) and not isinstance(given, bool):
-            return Guard(weights=given, gradients=given)
+            return Guard(weights=given, gradients=given, exchanges=given)
         raise ValueError(f"guard: expected a number or a zpp.Guard, but got "
                          f"{given!r}")
 
     def bound(self, role: str) -> float:
         # The error of a momentum says nothing of that of its update.
-        return {"weight": self.weights, "moment": math.inf}.get(role, self.gradients)
+        return {"weight": self.weights, "exchange": self.exchanges,
+                "moment": math.inf}.get(role, self.gradients)

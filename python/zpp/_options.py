@@ -230,6 +230,10 @@ class Options(SharedOptions):
         kinds.choice("none", "i8"), "none",
         "Where an optimizer orthogonalizes momenta (Muon): the format in which they "
         "are gathered.", more="using.md#momenta-of-muon")
+    exchanges: str | None = option(
+        kinds.choice("none", "i8"), "none",
+        "Where devices exchange rows of activations with experts (all-to-all): the "
+        "format in which they are sent.", more="using.md#experts")
     floors: str | Mapping[int, str] | None = option(
         kinds.FLOORS, None,
         "The narrowest formats of single collectives, by their numbers in reports, "

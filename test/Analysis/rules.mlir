@@ -2176,3 +2176,102 @@ func.func @r19_moment_not(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %q: tensor
   %next = stablehlo.add %q, %mine : tensor<4x32xf32>
   return %new, %moment, %next : tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>
 }
+
+// -----
+
+// R20, exchange: each device has the weights of an expert, which takes or makes the
+// rows.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r20_exchange(
+func.func @r20_exchange(%w: tensor<32x32xf32>, %up: tensor<8x32x32xf32>, %x: tensor<128x32xi32>) -> (tensor<32x32xf32>, tensor<8x32x32xf32>) {
+  %r:2 = sdy.manual_computation(%w, %up, %x) in_shardings=[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}, {}]>, <@mesh, [{"node", "gpu"}, {}]>] out_shardings=[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{"node", "gpu"}, {}, {}]>] manual_axes={"node", "gpu"} (%own: tensor<4x32xf32>, %expert: tensor<1x32x32xf32>, %ids: tensor<16x32xi32>) {
+    %whole = "stablehlo.all_gather"(%own) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+    %tokens = stablehlo.convert %ids : (tensor<16x32xi32>) -> tensor<16x32xf32>
+    %h = stablehlo.dot %tokens, %whole : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %some = stablehlo.slice %h [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
+    %rows = stablehlo.reshape %some : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
+    // CHECK: "stablehlo.all_to_all"{{.*}} role = "exchange", rule = "R20"
+    // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
+    %sent = "stablehlo.all_to_all"(%rows) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
+    %made = stablehlo.dot_general %sent, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
+    // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
+    %back = "stablehlo.all_to_all"(%made) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
+    %found = stablehlo.reshape %back : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %padded = stablehlo.pad %found, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
+    %y = stablehlo.add %h, %padded : tensor<16x32xf32>
+    %e = stablehlo.subtract %y, %tokens : tensor<16x32xf32>
+    %part = stablehlo.slice %e [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
+    %errors = stablehlo.reshape %part : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
+    // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
+    %dz = "stablehlo.all_to_all"(%errors) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
+    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
+    // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
+    %dx = "stablehlo.all_to_all"(%dr) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
+    %flat = stablehlo.reshape %dx : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
+    %more = stablehlo.pad %flat, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
+    %dh = stablehlo.add %e, %more : tensor<16x32xf32>
+    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+    %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %add : tensor<f32>
+    }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32>
+    %new = stablehlo.subtract %own, %mine : tensor<4x32xf32>
+    %next = stablehlo.subtract %expert, %de : tensor<1x32x32xf32>
+    sdy.return %new, %next : tensor<4x32xf32>, tensor<1x32x32xf32>
+  } : (tensor<32x32xf32>, tensor<8x32x32xf32>, tensor<128x32xi32>) -> (tensor<32x32xf32>, tensor<8x32x32xf32>)
+  return %r#0, %r#1 : tensor<32x32xf32>, tensor<8x32x32xf32>
+}
+
+// -----
+
+// All devices have the same weights: they share work, not experts.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r20_exchange_not(
+func.func @r20_exchange_not(%w: tensor<32x32xf32>, %up: tensor<1x32x32xf32>, %x: tensor<128x32xi32>) -> (tensor<32x32xf32>, tensor<1x32x32xf32>) {
+  %r:2 = sdy.manual_computation(%w, %up, %x) in_shardings=[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{}, {}, {}]>, <@mesh, [{"node", "gpu"}, {}]>] out_shardings=[<@mesh, [{"node", "gpu"}, {}]>, <@mesh, [{}, {}, {}]>] manual_axes={"node", "gpu"} (%own: tensor<4x32xf32>, %expert: tensor<1x32x32xf32>, %ids: tensor<16x32xi32>) {
+    %whole = "stablehlo.all_gather"(%own) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
+    %tokens = stablehlo.convert %ids : (tensor<16x32xi32>) -> tensor<16x32xf32>
+    %h = stablehlo.dot %tokens, %whole : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
+    %some = stablehlo.slice %h [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
+    %rows = stablehlo.reshape %some : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
+    // CHECK: "stablehlo.all_to_all"{{.*}} role = "other", rule = "R20"
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    %sent = "stablehlo.all_to_all"(%rows) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
+    %made = stablehlo.dot_general %sent, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    %back = "stablehlo.all_to_all"(%made) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
+    %found = stablehlo.reshape %back : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %padded = stablehlo.pad %found, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
+    %y = stablehlo.add %h, %padded : tensor<16x32xf32>
+    %e = stablehlo.subtract %y, %tokens : tensor<16x32xf32>
+    %part = stablehlo.slice %e [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
+    %errors = stablehlo.reshape %part : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    %dz = "stablehlo.all_to_all"(%errors) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
+    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    %dx = "stablehlo.all_to_all"(%dr) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
+    %flat = stablehlo.reshape %dx : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
+    %more = stablehlo.pad %flat, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
+    %dh = stablehlo.add %e, %more : tensor<16x32xf32>
+    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+    %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %add = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %add : tensor<f32>
+    }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
+    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32>
+    %new = stablehlo.subtract %own, %mine : tensor<4x32xf32>
+    %next = stablehlo.subtract %expert, %de : tensor<1x32x32xf32>
+    sdy.return %new, %next : tensor<4x32xf32>, tensor<1x32x32xf32>
+  } : (tensor<32x32xf32>, tensor<1x32x32xf32>, tensor<128x32xi32>) -> (tensor<32x32xf32>, tensor<1x32x32xf32>)
+  return %r#0, %r#1 : tensor<32x32xf32>, tensor<1x32x32xf32>
+}

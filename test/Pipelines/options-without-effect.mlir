@@ -19,6 +19,10 @@
 // RUN: not %{run} MOMENTS
 // MOMENTS: error: expected moments as none or i8, but got 'i4'
 
+// REDEFINE: %{options} = exchanges=i4
+// RUN: not %{run} EXCHANGES
+// EXCHANGES: error: expected exchanges as none or i8, but got 'i4'
+
 // REDEFINE: %{options} = start=all
 // RUN: %{run} START
 // START: warning: start=all has no effect, because the step keeps no state; write weights=i4:delta or frozen=keep, or leave start out

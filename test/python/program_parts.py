@@ -110,18 +110,19 @@ class Partitioned:
         _same)
 
 
-def _sent(values, form):
-    filled = jnp.pad(values.reshape(-1), (0, -values.size % BLOCK))
+def sent(values, form, block=BLOCK):
+    """The values that arrive of those that are sent in a format."""
+    filled = jnp.pad(values.reshape(-1), (0, -values.size % block))
     most = blockquant.MAX_CODE[form]
-    blocks = filled.reshape(-1, BLOCK)
+    blocks = filled.reshape(-1, block)
     amax = jnp.abs(blocks).max(1, keepdims=True)
     # As a bfloat16 that is not smaller.
     bits = jax.lax.bitcast_convert_type(amax / most, jnp.uint32) + 0xFFFF
     scale = jax.lax.bitcast_convert_type(
         bits & jnp.uint32(0xFFFF0000), jnp.float32)
-    sent = jnp.clip(jnp.rint(blocks / jnp.where(scale > 0, scale, 1)), -most,
-                    most) * scale
-    return sent.reshape(-1)[:values.size].reshape(values.shape)
+    arrived = jnp.clip(jnp.rint(blocks / jnp.where(scale > 0, scale, 1)), -most,
+                       most) * scale
+    return arrived.reshape(-1)[:values.size].reshape(values.shape)
 
 
 @jax.custom_vjp
@@ -130,7 +131,7 @@ def _rounded_weight(shard, of_weights, of_gradients):
     summed in int8 within a node and in int4 over nodes, where `of_gradients`."""
     # Biases and gains are too small to shrink.
     is_sent = jnp.logical_and(of_weights, shard.ndim > 1)
-    return Manual().gather(jnp.where(is_sent, _sent(shard, "i8"), shard))
+    return Manual().gather(jnp.where(is_sent, sent(shard, "i8"), shard))
 
 
 def _turned(values, function):
@@ -146,8 +147,8 @@ def _rounded_sum(gradient):
     size = slices.shape[2]
     slices = _turned(jnp.pad(slices, ((0, 0), (0, 0), (0, -size % BLOCK))),
                      blockquant.rotate)
-    within = jax.lax.psum_scatter(_sent(slices, "i8"), "gpu", scatter_dimension=1)
-    over = jax.lax.psum_scatter(_sent(within, "i4"), "node")
+    within = jax.lax.psum_scatter(sent(slices, "i8"), "gpu", scatter_dimension=1)
+    over = jax.lax.psum_scatter(sent(within, "i4"), "node")
     return _turned(over, blockquant.rotate_back)[..., :size].reshape(
         len(gradient) // DEVICES, *gradient.shape[1:])
 
@@ -174,7 +175,7 @@ class Rounded(Manual):
 
     def average(self, gradient):
         # Flat: the first dim need not divide among the devices.
-        pieces = _sent(_rounded_sum(gradient.reshape(-1)), "i8")
+        pieces = sent(_rounded_sum(gradient.reshape(-1)), "i8")
         return jnp.where(
             self.of_gradients, self.gather(pieces).reshape(gradient.shape) / DEVICES,
             self.mean(gradient))

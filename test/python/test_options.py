@@ -89,6 +89,7 @@ def test_options_are_values():
     ({"gradients": 4}, "but got 4"),
     ({"reduced": "i8:i4"}, "reduced: expected .*, but got .i8:i4."),
     ({"moments": "i4"}, "moments: expected 'none' or 'i8', but got 'i4'"),
+    ({"exchanges": "i4"}, "exchanges: expected 'none' or 'i8', but got 'i4'"),
     ({"updated": "i3"}, "updated: expected 'none', 'i8' or 'i4', but got 'i3'"),
     ({"floors": "3"}, "floors: expected {3: 'i8', 7: 'none'} or '3=i8,7=none', with the "
      "numbers of collectives, but got '3'"),

@@ -110,6 +110,11 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("Where an optimizer orthogonalizes momenta (Muon): the "
                      "format in which they are gathered: none or i8"),
       llvm::cl::init("none")};
+  Option<std::string> exchanges{
+      *this, "exchanges",
+      llvm::cl::desc("Where devices exchange rows of activations with experts: "
+                     "the format in which they are sent: none or i8"),
+      llvm::cl::init("none")};
   Option<std::string> floors{
       *this, "floors",
       llvm::cl::desc("The narrowest formats of single collectives, by their "

@@ -29,7 +29,8 @@ struct Objection {
 };
 
 /// Finds the roles of the collectives of one module. Gathers.cpp decides what
-/// is a weight, Sums.cpp what is a gradient, Moments.cpp what is a momentum.
+/// is a weight, Sums.cpp what is a gradient, Moments.cpp what is a momentum,
+/// Exchanges.cpp what goes to experts and back.
 class RoleFinder {
 public:
   RoleFinder(mlir::ModuleOp module, const Mesh &mesh,
@@ -78,6 +79,8 @@ private:
 
   /// R19: finds momenta that products contract before they update weights.
   void chooseMoments(const StepFlow::ValueSet &ancestors);
+  /// R20: finds rows that travel to experts and back.
+  void chooseExchanges(const StepFlow::ValueSet &ancestors);
 
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);
@@ -152,6 +155,9 @@ private:
 
 /// True for a tensor of static shape that can be quantized.
 bool isFloatTensor(mlir::Type type);
+
+/// True if an axis of `axes` contains all of `ref`.
+bool covers(llvm::ArrayRef<AxisRef> axes, const AxisRef &ref);
 
 /// True if an earlier run has imported `collective`.
 bool isRewritten(const StepCollective &collective);

@@ -35,6 +35,8 @@ StringRef zpp::getRoleName(Role role) {
     return "gradient";
   case Role::Moment:
     return "moment";
+  case Role::Exchange:
+    return "exchange";
   case Role::Update:
     return "update";
   case Role::Other:
@@ -62,8 +64,7 @@ bool zpp::isRewritten(const StepCollective &collective) {
   return isa<zero::CollectiveOpInterface>(collective.op);
 }
 
-/// True if an axis of `axes` contains all of `ref`.
-static bool covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
+bool zpp::covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
   return llvm::any_of(axes, [&](const AxisRef &axis) {
     return axis.name == ref.name && axis.preSize <= ref.preSize &&
            ref.preSize * ref.size <= axis.preSize * axis.size;
@@ -99,6 +100,7 @@ void RoleFinder::run() {
   addUpdatedWeights(gathers, sums, ancestors);
   chooseWeights(gathers, sums, ancestors);
   chooseMoments(ancestors);
+  chooseExchanges(ancestors);
   keepExact();
   numberWeights(ancestors);
   setPhases();

@@ -8,6 +8,7 @@
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 #include <array>
@@ -73,6 +74,21 @@ std::optional<ProductDims> zpp::getProductDims(Operation *op,
   std::string side = operand == 0 ? "lhs" : "rhs";
   dims.summed = getNumbersIn(text, side + "_contracting_dimensions");
   dims.batching = getNumbersIn(text, side + "_batching_dimensions");
+  return dims;
+}
+
+LookupDims zpp::getLookupDims(Operation *op, StringRef name) {
+  LookupDims dims;
+  Attribute numbers = op->getAttr(name);
+  if (!numbers)
+    return dims;
+  std::string text = printAttribute(numbers);
+  // The names of a gather, and those of a scatter.
+  for (StringRef dropped : {"collapsed_slice_dims", "operand_batching_dims",
+                            "inserted_window_dims", "input_batching_dims"})
+    dims.dropped.append(getNumbersIn(text, dropped));
+  for (StringRef window : {"offset_dims", "update_window_dims"})
+    dims.window.append(getNumbersIn(text, window));
   return dims;
 }
 

@@ -92,7 +92,7 @@ public:
         collective.op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
       else if (!collective.reason.empty())
         leaveAlone(collective.op, getArgument(), collective.reason);
-      else
+      else if (collective.role != Role::Exchange)
         import(collective, input, meshAttr);
     }
   }
@@ -200,6 +200,9 @@ private:
     if (collective.kind == CollectiveKind::AllGather)
       std::swap(whole, part);
     int64_t dim = collective.dim;
+    // zero-quantize-exchanges checks those.
+    if (collective.role == Role::Exchange)
+      return success();
     if (dim < 0 || dim >= part.getRank())
       return op->emitError("expected a dim of ") << part << ", but got " << dim;
     SmallVector<int64_t> shape(part.getShape());
@@ -233,6 +236,10 @@ private:
       return LeftAlone("it gathers a gradient or momentum, which products "
                        "contract before it updates a weight; moments=i8 rounds "
                        "what is sent (R19)");
+    if (collective.role == Role::Exchange && !exchanges)
+      return LeftAlone(
+          "it exchanges rows with experts; exchanges=i8 rounds what "
+          "is sent (R20)");
     if (collective.role == Role::Weight && !weights)
       return LeftAlone("gathers of weights are to stay as they are");
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
@@ -240,6 +247,9 @@ private:
       return LeftAlone(isAllReduce
                            ? "all-reduces of gradients are to stay as they are"
                            : "scatters of gradients are to stay as they are");
+    bool becomesAllToAll = isAllReduce ||
+                           collective.kind == CollectiveKind::ReduceScatter ||
+                           collective.kind == CollectiveKind::AllToAll;
     if (isAllReduce && !collective.groupError.empty())
       return LeftAlone(collective.groupError);
     if (const std::string &axes = automatic.get(collective.op); !axes.empty())
@@ -248,8 +258,7 @@ private:
     // A gather can use device ids, but an all-to-all only ids of replicas or of
     // partitions.
     ModuleCopies copies = getModuleCopies(getOperation());
-    if ((isAllReduce || collective.kind == CollectiveKind::ReduceScatter) &&
-        copies.replicas > 1 && copies.partitions > 1)
+    if (becomesAllToAll && copies.replicas > 1 && copies.partitions > 1)
       return LeftAlone(
           "the module has " + std::to_string(copies.replicas) +
           " replicas of " + std::to_string(copies.partitions) +

@@ -27,7 +27,7 @@ from zpp.jax import _runtime
 #: Formats by what they keep, the narrowest first.
 _FORMATS = (*reversed(FORMATS), "none")
 #: Roles of collectives that have formats, as the compiler calls them.
-_ROLES = ("weight", "gradient", "moment", "update")
+_ROLES = ("weight", "gradient", "moment", "exchange", "update")
 #: The operations that exchange data.
 _EXCHANGES = ("all_to_all", "all_gather_chunks")
 #: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"

@@ -17,9 +17,10 @@
 namespace zpp {
 
 /// Moment is a momentum that products contract before it updates a weight.
+/// Exchange is an all-to-all of rows that go to experts or come from them.
 /// Update is what zero-send-updates makes of gathers of state: no collective of
 /// a step has this role before.
-enum class Role { Weight, Gradient, Moment, Update, Other };
+enum class Role { Weight, Gradient, Moment, Exchange, Update, Other };
 enum class Phase { Forward, Backward };
 llvm::StringRef getRoleName(Role role);
 llvm::StringRef getPhaseName(Phase phase);
@@ -110,7 +111,7 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// depends on where its value comes from and on where it goes (ZeRO++ section
 /// 2.2):
 ///
-/// docs/rules.md has the rules, R1 to R19; `StepCollective::rule` names the one
+/// docs/rules.md has the rules, R1 to R20; `StepCollective::rule` names the one
 /// that decided. In short:
 ///
 /// - A gather is a *weight* gather if its operand comes from floating-point
@@ -129,6 +130,9 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 /// - A gather of a gradient, or of state that is made of such, is a *moment* if
 ///   products contract it with itself and all that follows is the update of its
 ///   weight.
+/// - An all-to-all of activations or their cotangents is an *exchange* if
+///   products with weights that each device has for itself take its rows or
+///   make them.
 ///
 /// The first gather of a weight is forward, later ones are backward.
 void findRoles(mlir::ModuleOp module, const Mesh &mesh,

@@ -34,14 +34,16 @@ enum class Rule {
   Layer,
   Bits,
   Stack,
-  Moment
+  Moment,
+  Exchange
 };
 
-/// "R1" to "R19"; empty for None.
+/// "R1" to "R20"; empty for None.
 inline llvm::StringRef getRuleName(Rule rule) {
   constexpr llvm::StringLiteral names[] = {
-      "",    "R1",  "R2",  "R3",  "R4",  "R5",  "R6",  "R7",  "R8",  "R9",
-      "R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18", "R19"};
+      "",    "R1",  "R2",  "R3",  "R4",  "R5",  "R6",
+      "R7",  "R8",  "R9",  "R10", "R11", "R12", "R13",
+      "R14", "R15", "R16", "R17", "R18", "R19", "R20"};
   return names[static_cast<unsigned>(rule)];
 }
 

@@ -45,6 +45,26 @@ def QuantizeAllToAllPass : Zpp_ModulePass<"zero-quantize-all-to-all"> {
   }];
 }
 
+def QuantizeExchangesPass : Zpp_ModulePass<"zero-quantize-exchanges"> {
+  let summary = "Send rows to experts and back in quantized form";
+  let description = [{
+    An all-to-all of the step that moves rows to experts or from them
+    (rules.md, R20) becomes a `zero.all_to_all` with a format and an
+    `unpack_slices`. Chunks are quantized along the last dim, and no block has
+    elements of two rows. One that stays within a node stays as it is where
+    links are not known, and so does one that would not become faster where they
+    are.
+
+    ```
+    stablehlo.all_to_all %x           ->  unpack(all_to_all %x wire <i8>)
+    ```
+  }];
+  let options = [
+    FormatOption<"i8", "none or i8">,
+    BlockOption,
+  ];
+}
+
 def DecomposeAllGatherPass : Zpp_ModulePass<"zero-decompose-all-gather"> {
   let summary = "Turn gathers into exchanges of local chunks";
   let description = [{

@@ -103,6 +103,10 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
 
     - A gather moves a *moment* if it is of a gradient, or of state that is made
       of gradients, and if products contract it before it updates its weight.
+    - An all-to-all is an *exchange* if it moves rows of activations, or of
+      their cotangents, to products with weights that each device has for
+      itself, or from them. It is not imported: zero-quantize-exchanges rewrites
+      it.
 
     The documentation (rules.md) numbers these rules. The one that decided is in
     each remark and in the attribute `zpp.origin`.
@@ -128,6 +132,9 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
            "Import gradient scatters and all-reduces">,
     Option<"moments", "moments", "bool", "false",
            "Import gathers of momenta that products contract">,
+    Option<"exchanges", "exchanges", "bool", "false",
+           "Leave the decision about exchanges with experts to "
+           "zero-quantize-exchanges">,
     Option<"updated", "updated", "bool", "false",
            "Leave the decision about gathers of state to zero-send-updates">,
   ];

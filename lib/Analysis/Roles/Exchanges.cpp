@@ -1,0 +1,374 @@
+//===- Exchanges.cpp - Rows that travel to experts and back ---------------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A mixture of experts sends the row of each token to the devices that have its
+// experts, and back. An all-to-all of rows is known by the experts: on one side
+// of it, a product contracts the elements of a row with a weight, or makes them
+// with one, and each device of the group has a weight of its own for that. The
+// same holds for the cotangents of a backward pass. Masks, gates, tables of
+// positions and what sequence parallelism exchanges have no such product.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Exchanges.h"
+
+#include "GradientSearch.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/DimFlow.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Support/BlockQuant.h"
+
+using namespace mlir;
+using namespace zpp;
+
+/// The longest way between an exchange and its expert.
+static constexpr int64_t kMostMoves = 256;
+
+static bool isProductOfTwo(Operation *op) {
+  return op && isNamed(op, guest::kDotGeneral);
+}
+
+/// True if `op`, or null for what passes values on, takes rows along `edge` as
+/// they are, or each element by itself.
+static bool movesRows(Operation *op, const ValueGraph::Edge &edge) {
+  if (!op || edge.operand < 0 || edge.isMoved)
+    return true;
+  return (isLookup(op) && edge.operand == 0) ||
+         (isScatter(op) && edge.operand != 1);
+}
+
+Exchanges::Exchanges(
+    const ValueGraph &graph, const StepFlow &flow,
+    const llvm::MapVector<Value, std::vector<AxisRef>> &weights,
+    ArrayRef<StepCollective> collectives)
+    : graph(graph), flow(flow), weights(weights) {
+  for (const StepCollective &collective : collectives)
+    if (collective.kind == CollectiveKind::AllGather)
+      gathers[collective.op] = &collective;
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+bool Exchanges::isOfWeights(Node node) const {
+  return node >= 0 && flow.isMadeOfWeights(graph.getValue(node));
+}
+
+/// True if `node` is made of weights, moved and changed element by element, of
+/// which each device along `axes` has parts of its own: nothing has gathered
+/// them along any.
+bool Exchanges::isOwn(Node node, ArrayRef<AxisRef> axes) {
+  if (node < 0)
+    return false;
+  for (const auto &[known, nodes] : own)
+    if (ArrayRef(known) == axes)
+      return nodes[node];
+  std::vector<char> found(graph.size());
+  for (Node leaf : graph.getLeaves()) {
+    const auto *weight = weights.find(graph.getValue(leaf));
+    found[leaf] =
+        weight != weights.end() && llvm::all_of(axes, [&](const AxisRef &axis) {
+          return covers(weight->second, axis);
+        });
+  }
+  auto staysOwn = [&](Operation *op) {
+    std::optional<CollectiveKind> kind =
+        op ? getGuestCollective(op) : std::nullopt;
+    const StepCollective *gather = gathers.lookup(op);
+    return !kind || (gather && gather->groupError.empty() &&
+                     llvm::none_of(gather->axes, [&](const AxisRef &axis) {
+                       return llvm::any_of(axes, [&](const AxisRef &other) {
+                         return other.name == axis.name;
+                       });
+                     }));
+  };
+  graph.markForward(found, [&](const Edge &edge, Node target) {
+    return edge.isMoved && isOfWeights(target) && staysOwn(graph.getOp(target));
+  });
+  own.emplace_back(std::vector<AxisRef>(axes), std::move(found));
+  return own.back().second[node];
+}
+
+//===----------------------------------------------------------------------===//
+// Rows from experts
+//===----------------------------------------------------------------------===//
+
+/// True if a product with a weight that each device along `axes` has for itself
+/// makes all elements of `rows` that are no constants, each changed by itself.
+bool Exchanges::areMade(Rows rows, ArrayRef<AxisRef> axes, int64_t depth) {
+  auto [it, isNew] = made.try_emplace(rows, true);
+  // What a loop carries is made if all else is that it is made of.
+  if (!isNew)
+    return it->second;
+  bool isMade = depth < kMostMoves &&
+                areMadeByAll(rows.first, rows.second, axes, depth + 1);
+  made[rows] = isMade;
+  return isMade;
+}
+
+bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
+                             int64_t depth) {
+  Operation *op = graph.getOp(node);
+  if (isProductOfTwo(op)) {
+    for (unsigned operand : {0, 1}) {
+      Node weight = graph.getOperand(node, operand);
+      std::optional<int64_t> source = getSourceDim(op, operand, dim);
+      std::optional<ProductDims> dims = getProductDims(op, operand);
+      if (source && dims && !llvm::is_contained(dims->batching, *source) &&
+          isOwn(weight, axes))
+        return hasProduct = true;
+    }
+    return false;
+  }
+  // Padding, and what a buffer begins with.
+  if (isZeros(graph.getValue(graph.getPassed(node))))
+    return true;
+  if (graph.getSources(node).empty() || !graph.isDifferentiable(node) ||
+      (op && isStepFunction(op)))
+    return false;
+  bool isArithmetic = op && isElementwise(op) && !isNamed(op, guest::kSelect);
+  bool isScaled =
+      op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide));
+  bool isAny = false;
+  for (const Edge &edge : graph.getSources(node)) {
+    // Conditions and positions choose rows.
+    if (!graph.isDifferentiable(edge.node))
+      continue;
+    // Bounds and biases.
+    if (isArithmetic && !isScaled &&
+        (getSplat(graph.getValue(edge.node)) || isOfWeights(edge.node)))
+      continue;
+    std::optional<int64_t> from =
+        !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
+    bool isMade =
+        from && movesRows(op, edge) && areMade({edge.node, *from}, axes, depth);
+    if (!isMade && !isScaled)
+      return false;
+    isAny |= isMade;
+  }
+  return isAny || !isScaled;
+}
+
+//===----------------------------------------------------------------------===//
+// Rows to experts
+//===----------------------------------------------------------------------===//
+
+/// True if a product contracts the elements of `rows` with a weight that each
+/// device along `axes` has for itself. Sets `isCut` if parts of rows are taken.
+bool Exchanges::areTaken(Rows rows, ArrayRef<AxisRef> axes, bool &isCut) {
+  bool isTaken = false;
+  llvm::DenseSet<Rows> seen{rows};
+  SmallVector<Rows> pending{rows};
+  while (!pending.empty()) {
+    auto [node, dim] = pending.pop_back_val();
+    graph.forEachReader(node, [&, dim = dim](const Edge &edge, Node target) {
+      Operation *op = graph.getOp(target);
+      if (isProductOfTwo(op) && edge.operand >= 0 && edge.operand < 2) {
+        std::optional<ProductDims> dims = getProductDims(op, edge.operand);
+        isTaken |= dims && llvm::is_contained(dims->summed, dim) &&
+                   isOwn(graph.getOperand(target, 1 - edge.operand), axes);
+        return;
+      }
+      if (!movesRows(op, edge) || !graph.isDifferentiable(target))
+        return;
+      std::optional<int64_t> moved =
+          !op || edge.operand < 0 ? dim : getMovedDim(op, edge.operand, dim);
+      isCut |= !moved;
+      if (Rows next{target, moved.value_or(dim)}; seen.insert(next).second)
+        pending.push_back(next);
+    });
+  }
+  return isTaken;
+}
+
+/// True if a row of `rows` has elements of several tensors, as a token beside
+/// its gate. What products make of weights is one.
+bool Exchanges::areJoined(Rows rows) const {
+  bool isJoined = false;
+  llvm::DenseSet<Rows> seen{rows};
+  SmallVector<Rows> pending{rows};
+  while (!pending.empty() && !isJoined) {
+    auto [node, dim] = pending.pop_back_val();
+    Operation *op = graph.getOp(node);
+    if (op && getGuestCollective(op) == CollectiveKind::AllGather)
+      continue;
+    for (const Edge &edge : graph.getSources(node)) {
+      if (!graph.isDifferentiable(edge.node) ||
+          graph.getCount(edge.node) == 1 || isOfWeights(edge.node) ||
+          !(movesRows(op, edge) || isProductOfTwo(op)))
+        continue;
+      std::optional<int64_t> from =
+          !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
+      // A part of a row may be taken.
+      if (!from && op &&
+          (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
+        from = dim;
+      isJoined |= !from && movesRows(op, edge);
+      if (Rows next{edge.node, from.value_or(-1)};
+          from && seen.insert(next).second)
+        pending.push_back(next);
+    }
+  }
+  return isJoined;
+}
+
+//===----------------------------------------------------------------------===//
+// The decision
+//===----------------------------------------------------------------------===//
+
+/// True if a derivative leads from `node` to an input of the step, so that it
+/// has no ones of a mask, and if its elements are no probabilities.
+bool Exchanges::isActivation(Node node) const {
+  auto visit = [&](auto follows, auto isFound) {
+    llvm::DenseSet<Node> seen{node};
+    SmallVector<Node> pending{node};
+    while (!pending.empty()) {
+      Node next = pending.pop_back_val();
+      if (isFound(next))
+        return true;
+      for (const Edge &edge : graph.getSources(next))
+        if (edge.isDifferentiable && follows(graph.getOp(next), edge) &&
+            seen.insert(edge.node).second)
+          pending.push_back(edge.node);
+    }
+    return false;
+  };
+  bool isProbability = visit(
+      // Gates scale rows, and sums of exponential functions divide them.
+      [](Operation *op, const Edge &edge) {
+        return movesRows(op, edge) && !(op && isNamed(op, guest::kMultiply)) &&
+               !(op && isNamed(op, guest::kDivide) && edge.operand == 1);
+      },
+      [&](Node found) {
+        Operation *op = graph.getOp(found);
+        return op && isNamed(op, guest::kExponential);
+      });
+  return !isProbability &&
+         visit([](Operation *, const Edge &) { return true; },
+               [&](Node found) {
+                 return isa<BlockArgument>(graph.getValue(found)) &&
+                        graph.getSources(found).empty();
+               });
+}
+
+/// True if the step compares an element of `node`, moved or changed by itself,
+/// sorts them, or makes whole numbers of them.
+bool Exchanges::decides(Node node) const {
+  bool decides = false;
+  llvm::DenseSet<Node> seen{node};
+  SmallVector<Node> pending{node};
+  while (!pending.empty() && !decides)
+    graph.forEachReader(
+        pending.pop_back_val(), [&](const Edge &edge, Node target) {
+          Operation *op = graph.getOp(target);
+          if (op && edge.operand >= 0 &&
+              (!graph.isDifferentiable(target) || isStepFunction(op) ||
+               isNamed(op, guest::kSort) || takesLargest(op) ||
+               op->getName().stripDialect() == "remainder"))
+            decides = true;
+          else if (movesRows(op, edge) && seen.insert(target).second)
+            pending.push_back(target);
+        });
+  return decides;
+}
+
+Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
+  std::optional<Node> operand = graph.find(exchange.op->getOperand(0));
+  std::optional<Node> result = graph.find(exchange.op->getResult(0));
+  auto object = [](const char *why) { return Objection{Rule::Exchange, why}; };
+  if (!operand || !result)
+    return {Rule::Exchange, "nothing is known of what it moves"};
+  made.clear();
+  hasProduct = false;
+  if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
+    bool isCut = false;
+    if (!areTaken({*result, dim}, exchange.axes, isCut))
+      return {Rule::Exchange,
+              "it moves no rows of experts: no product with a weight that each "
+              "device has for itself takes or makes them"};
+    if (!isActivation(*operand))
+      return {Rule::Exchange, "it moves masks, numbers or probabilities, not "
+                              "activations"};
+    if (isCut || areJoined({*operand, dim}))
+      return {Rule::Exchange,
+              "its rows have parts that are used in different ways"};
+  }
+  if (decides(*result))
+    return {Rule::Exchange, "the step chooses by what it moves, as it compares "
+                            "it or makes whole numbers of it"};
+  return {};
+}
+
+void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
+  SplitInputs weights;
+  std::optional<Exchanges> exchanges;
+  for (StepCollective &exchange : collectives) {
+    Operation *op = exchange.op;
+    if (exchange.kind != CollectiveKind::AllToAll ||
+        exchange.role != Role::Other || isRewritten(exchange) ||
+        !exchange.groupError.empty())
+      continue;
+    auto check = [&]() -> Objection {
+      auto concatenated = op->getAttrOfType<IntegerAttr>("concat_dimension");
+      auto type = op->getNumOperands() == 1 && op->getNumResults() == 1
+                      ? dyn_cast<RankedTensorType>(op->getOperand(0).getType())
+                      : RankedTensorType();
+      if (!concatenated || !type || !isFloatTensor(type) ||
+          !isFloatTensor(op->getResult(0).getType()))
+        return {Rule::Form,
+                "it exchanges no single tensor of f32, bf16 or f16"};
+      // Rows are contiguous.
+      int64_t dim = type.getRank() - 1;
+      while (dim > 0 && type.getDimSize(dim) == 1)
+        --dim;
+      if (exchange.dim >= dim || concatenated.getInt() >= dim)
+        return {Rule::Exchange, "it cuts along its last dim, or puts together "
+                                "along it: it moves no whole rows"};
+      if (std::optional<StepFlow::StepResult> reached =
+              flow.getReachedResult(op->getResult(0)))
+        return {Rule::State, "it exchanges state: result " +
+                                 reached->describe() +
+                                 " of the step holds it, element by element"};
+      if (flow.holdsStepInput(op->getOperand(0)))
+        return {Rule::Input, "it exchanges what the step takes: data, state or "
+                             "weights"};
+      if (!ancestors.contains(op->getResult(0)))
+        return {Rule::Use, "no gradient is computed from what it exchanges"};
+      if (std::string bits =
+              getBits().explain(op->getOperand(0), op->getResult(0));
+          !bits.empty())
+        return {Rule::Bits, "its elements are bits, not numbers: " + bits};
+      if (!exchanges) {
+        for (auto &[input, axes] : splitInputs)
+          if (auto argument = cast<BlockArgument>(input);
+              isa<FloatType>(getElementTypeOrSelf(input)) &&
+              ancestors.contains(input) &&
+              (flow.isReturned(argument) ||
+               declared.weights.contains(argument)))
+            weights[input] = axes;
+        exchanges.emplace(getProver().getGraph(), flow, weights, collectives);
+      }
+      if (Objection objection = exchanges->check(exchange, dim))
+        return objection;
+      int64_t block = type.getDimSize(dim) & -type.getDimSize(dim);
+      if (block < kMinBlock)
+        return {Rule::Exchange, "its rows have " +
+                                    std::to_string(type.getDimSize(dim)) +
+                                    " elements, which are no whole blocks"};
+      if (block < kMaxBlock)
+        exchange.block = block;
+      return {};
+    };
+    object(exchange, check());
+    if (!exchange.reason.empty())
+      continue;
+    exchange.role = Role::Exchange;
+    exchange.rule = Rule::Exchange;
+  }
+}
