@@ -26,6 +26,10 @@ slice, which is then gathered ("updated i8": as by how much it has changed).
 --kind TP splits heads and hidden units over the GPUs of a node, whose activations XLA
 sums there; weights are partitioned between the nodes.
 
+--kind MoE has eight experts in each layer, which lie on all GPUs, and two of which each
+token goes to: its row is exchanged ("exchanges i8": in int8). "0.09 B" has 0.49 B
+weights then.
+
 --optimizer muon gathers momenta besides, which "moments i8" has in int8.
 
 --micro-batches has ZeRO++ cross the slow links once per update: accumulate=gpu,

@@ -28,6 +28,10 @@ class Config:
     heads: int = 4
     vocab: int = 256
     context: int = 32
+    #: Experts of a layer, of which devices have parts: each token goes to two of them,
+    #: in place of the matrices "up" and "down". 0: none. The step exchanges the rows
+    #: of tokens with all-to-alls.
+    experts: int = 0
     #: Axes of the device mesh, slowest first. An axis called "tensor" splits
     #: heads and hidden units; all others are data-parallel (FSDP).
     mesh: tuple[tuple[str, int], ...] = (("node", 2), ("gpu", 4))
@@ -143,6 +147,20 @@ def parameters(config: Config) -> dict:
     def matrix(rows, columns, tensor_dim):
         return _parameter(config, (rows, columns), rows**-0.5, tensor_dim)
 
+    last = {
+        "up": matrix(width, hidden, 1),
+        "up_bias": _parameter(config, (hidden,), 0.0, 0),
+        "down": matrix(hidden, width, 0),
+        "down_bias": _parameter(config, (width,)),
+    }
+    if config.experts:
+        last = {
+            "router": matrix(width, config.experts, None),
+            "experts_up": _parameter(
+                config, (config.experts, width, hidden), width**-0.5),
+            "experts_down": _parameter(
+                config, (config.experts, hidden, width), hidden**-0.5),
+        }
     return {
         "embed": _parameter(config, (config.vocab, width), 0.02),
         "position": _parameter(config, (config.context, width), 0.02),
@@ -152,11 +170,7 @@ def parameters(config: Config) -> dict:
             "qkv": matrix(width, 3 * width, 1),
             "proj": matrix(width, width, 0),
             "gain2": _parameter(config, (width,)),
-            "up": matrix(width, hidden, 1),
-            "up_bias": _parameter(config, (hidden,), 0.0, 0),
-            "down": matrix(hidden, width, 0),
-            "down_bias": _parameter(config, (width,)),
-        },
+        } | last,
     }
 
 
@@ -335,7 +349,9 @@ class Trainer:
 
     def _layer(self, weights: dict, x):
         config = self.config
-        w = {name: self._gather(parameter, weights[name])
+        w = {name: weights[name].astype(config.dtype)
+             if name.startswith("experts") else
+             self._gather(parameter, weights[name])
              for name, parameter in self.parameters["layers"].items()}
         batch, length, _ = x.shape
         heads = config.heads // config.tensor
@@ -356,10 +372,41 @@ class Trainer:
         mixed = self._place(mixed.reshape(batch, length, heads * size))
         x = x + self._place(self._sum_tensor(mixed @ w["proj"]))
 
+        if config.experts:
+            return x + self._experts(w, _norm(x, w["gain2"]))
         hidden = self._place(jax.nn.silu(
             _norm(x, w["gain2"]) @ w["up"] + w["up_bias"]))
         return self._place(
             x + self._sum_tensor(hidden @ w["down"]) + w["down_bias"])
+
+    def _experts(self, w: dict, x):
+        """Each token through two experts, as far as they have room: a quarter more
+        than if all were as popular."""
+        config = self.config
+        tokens = x.reshape(-1, config.width)
+        room = -(-5 * len(tokens) // (2 * config.experts))
+        gates, chosen = jax.lax.top_k(jax.nn.softmax(
+            (tokens @ w["router"]).astype(jnp.float32)), 2)
+        chosen = chosen.reshape(-1)
+        is_of = jax.nn.one_hot(chosen, config.experts, dtype=jnp.int32)
+        place = jnp.sum((jnp.cumsum(is_of, 0) - 1) * is_of, -1)
+        fits = place < room
+        slot = jnp.where(fits, chosen * room + place, config.experts * room)
+
+        def exchange(rows, split, joined):
+            return jax.lax.all_to_all(rows, config.weight_axes, split, joined,
+                                      tiled=True)
+
+        rows = jnp.zeros((config.experts * room, config.width), x.dtype)
+        rows = rows.at[slot].set(jnp.repeat(tokens, 2, 0), mode="drop")
+        rows = exchange(rows.reshape(config.experts, room, -1), 0, 1)
+        hidden = jax.nn.silu(jnp.einsum("erw,ewh->erh", rows, w["experts_up"]))
+        rows = exchange(
+            jnp.einsum("erh,ehw->erw", hidden, w["experts_down"]), 1, 0)
+        found = rows.reshape(-1, config.width)[jnp.where(fits, slot, 0)]
+        gates = jnp.where(fits.reshape(gates.shape), gates, 0).astype(x.dtype)
+        return jnp.einsum("tk,tkw->tw", gates, found.reshape(
+            *gates.shape, -1)).reshape(x.shape)
 
     def _sum_tensor(self, x):
         return x if self.config.tensor == 1 else jax.lax.psum(x, "tensor")

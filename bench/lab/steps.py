@@ -20,9 +20,11 @@ from lab.tables import describe_commit
 
 #: How weights lie -> the axes over which they are replicated. With TP, heads and
 #: hidden units are split over the GPUs of a node, and weights partitioned between
-#: the nodes.
+#: the nodes. With MoE, each layer has experts, which lie on all devices.
 REPLICATED = {"FSDP": (), "HSDP": ("node",), "DDP": ("node", "gpu"),
-              "ZeRO-1": ("node", "gpu"), "ZeRO-2": ("node", "gpu"), "TP": ()}
+              "ZeRO-1": ("node", "gpu"), "ZeRO-2": ("node", "gpu"), "TP": (),
+              "MoE": ()}
+EXPERTS = 8
 #: Those in which each device updates a slice of the weights.
 SLICED = ("ZeRO-1", "ZeRO-2")
 #: As jax.jit runs it, and after the same export as the rewritten steps.
@@ -67,6 +69,17 @@ def _variants(tier: str, per_node: int, gathers_moments: bool) -> dict[str, dict
     } | ({f"{name}, moments i8": on | {"weights": weights, "moments": "i8"}
           for name, weights in ((RUNTIME, "i8"), (DIFFERENCES, "i4:delta"))}
          if gathers_moments else {})
+
+
+def _expert_variants() -> dict[str, dict]:
+    """The same with experts: rows of tokens are most of what crosses the links."""
+    on = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
+    return {
+        RUNTIME: on,
+        "exchanges i8 (b)": _OFF | {"exchanges": "i8"},
+        "exchanges i8, portable (a)": _OFF | {"exchanges": "i8", "target": "portable"},
+        f"{RUNTIME}, exchanges i8": on | {"exchanges": "i8"},
+    }
 
 
 def _replicated_variants(kind: str) -> dict[str, dict]:
@@ -212,12 +225,14 @@ def describe(model: str, gpus_per_node: int, platform: str, *,
         **sizes, vocab=32000, context=2048,
         mesh=(("node", links.NODES), (tier, gpus_per_node)),
         learning_rate=1e-4, replicated=REPLICATED[kind], scan=scan,
-        slices=kind if kind in SLICED else "", accumulate=micro_batches)
+        slices=kind if kind in SLICED else "", accumulate=micro_batches,
+        experts=EXPERTS if kind == "MoE" else 0)
     if tiny:
         config = dataclasses.replace(
             config, layers=2, width=256, heads=4, vocab=512, context=64)
     config = dataclasses.replace(config, **changes)
-    variants = (_replicated_variants(kind) if REPLICATED[kind] else
+    variants = (_expert_variants() if kind == "MoE" else
+                _replicated_variants(kind) if REPLICATED[kind] else
                 _variants(tier, gpus_per_node, config.optimizer == "muon"))
     if micro_batches > 1:
         variants = {name: options | _once(kind, tier, gpus_per_node, options)
