@@ -28,3 +28,24 @@ def pool(cache):
     pool = ranks.Pool(4)
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def known(pool):
+    """As `pool`, for results that others are compared with: it runs once for equal
+    arguments."""
+    results = {}
+
+    def call(function, *args, **kwargs):
+        key = function.__module__, function.__name__, repr(args), repr(sorted(kwargs.items()))
+        if key not in results:
+            results[key] = pool(function, *args, **kwargs)
+        return results[key]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def plain(known):
+    """FSDP2 as it is: `plain(training.train, ...)`."""
+    return lambda function, **options: known(function, None, **options)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gradients that cross nodes once per update (accumulate="gpu"), on four ranks."""
 
-import functools
 import re
 
 import pytest
@@ -19,11 +18,6 @@ ONCE = {**ZEROPP, "weights": "none", "accumulate": "gpu"}
 ACROSS = ((0, 2), (1, 3))
 
 
-@functools.cache
-def plain(pool, function, **options):
-    return pool(function, None, **options)
-
-
 @pytest.mark.parametrize("options, more", [
     (ONCE, {}), (ONCE, {"policy": BF16}), (ONCE, {"policy": F16}),
     (ONCE, {"forced_sum": True}), (ONCE, {"frozen": True}),
@@ -35,45 +29,45 @@ def plain(pool, function, **options):
     ({**ONCE, "accumulate": 1}, {})],
     ids=lambda value: next(iter(value), "") if "weights" not in value else
     str(value["accumulate"]))
-def test_gradients_are_those_of_fsdp2(pool, options, more):
+def test_gradients_are_those_of_fsdp2(pool, plain, options, more):
     more = {"micro_batches": 3, **more}
     check_gradients(pool(training.gradients, options, **more),
-                    plain(pool, training.gradients, **more), I4_ERROR)
+                    plain(training.gradients, **more), I4_ERROR)
 
 
 @pytest.mark.parametrize("group", ["gpu", 1])
-def test_exact_gradients_may_be_summed(pool, group):
+def test_exact_gradients_may_be_summed(pool, plain, group):
     options = {**ONCE, "gradients": "none", "accumulate": group}
     check_gradients(pool(training.gradients, options, micro_batches=3),
-                    plain(pool, training.gradients, micro_batches=3), 1e-5)
+                    plain(training.gradients, micro_batches=3), 1e-5)
 
 
 @pytest.mark.parametrize("node, rewritten", [("0.001", True), ("300", False)])
-def test_hops_that_do_not_pay_are_left_to_pytorch(pool, node, rewritten):
+def test_hops_that_do_not_pay_are_left_to_pytorch(pool, plain, node, rewritten):
     """Within a node of NVLink sums stay exact, and between fast nodes, too."""
     options = {**ONCE, "links": f"node={node}gbyte,gpu=300gbyte"}
     check_gradients(pool(training.gradients, options, micro_batches=3),
-                    plain(pool, training.gradients, micro_batches=3), I4_ERROR)
+                    plain(training.gradients, micro_batches=3), I4_ERROR)
     report = pool(training.train, options, steps=1, report=True)[0]["report"]
     assert {entry["rewritten"] for entry in report["collectives"]
             if entry["kind"] == "reduce_scatter"} == {rewritten}
 
 
-def test_divide_factor(pool):
+def test_divide_factor(pool, plain):
     expected = [{name: value / 2 for name, value in gradients.items()}
-                for gradients in plain(pool, training.gradients, micro_batches=2)]
+                for gradients in plain(training.gradients, micro_batches=2)]
     check_gradients(pool(training.gradients, ONCE, micro_batches=2, factor=8.0),
                     expected, I4_ERROR)
 
 
 @pytest.mark.parametrize("how", ["sync", "last"])
-def test_gradients_cross_nodes_once_per_update(pool, how):
+def test_gradients_cross_nodes_once_per_update(pool, plain, how):
     """Losses and norms are those of FSDP2; all ranks agree."""
     one = pool(training.updates, ONCE, "sync", 1)
     each = pool(training.updates, {**ONCE, "accumulate": "none"}, "none", 3)
     once = pool(training.updates, ONCE, how, 3)
     assert len({result["digest"] for result in once}) == 1
-    expected = plain(pool, training.updates, how="sync", micro_batches=3)
+    expected = plain(training.updates, how="sync", micro_batches=3)
     for result, other in zip(once, expected):
         assert result["losses"] == pytest.approx(other["losses"], rel=0.05)
     assert once[0]["sent"] == one[0]["sent"] == each[0]["sent"] / 3
@@ -112,9 +106,9 @@ def test_replicas_are_reduced_once_per_update(pool):
         hasattr(FSDPParam, "to_accumulated_grad_if_needed"),
         reason="FSDP2 of this PyTorch fails there, too"))],
     ids=["one", "each"])
-def test_modules_that_the_last_micro_batch_does_not_use(pool, shards_blocks):
+def test_modules_that_the_last_micro_batch_does_not_use(pool, plain, shards_blocks):
     results = pool(training.alternating_gradients, ONCE, shards_blocks)
-    expected = plain(pool, training.alternating_gradients,
+    expected = plain(training.alternating_gradients,
                      shards_blocks=shards_blocks)
     for result, other in zip(results, expected):
         without = {name for name, value in other.items() if value is None}
@@ -134,9 +128,9 @@ def test_with_differences(pool):
         **ZEROPP, "weights": "i4:delta"})[0])
 
 
-def test_a_block_that_is_used_twice(pool):
+def test_a_block_that_is_used_twice(pool, plain):
     check_gradients(pool(training.gradients_of_shared_block, ONCE),
-                    plain(pool, training.gradients_of_shared_block), I4_ERROR)
+                    plain(training.gradients_of_shared_block), I4_ERROR)
 
 
 def test_nothing_to_sum_is_a_warning(pool):

@@ -18,10 +18,6 @@ FINE = {**ZEROPP, "weights": "i8:delta"}
 ACROSS = ((0, 2), (1, 3))
 
 
-def plain(pool, function, **options):
-    return pool(function, None, **options)
-
-
 @pytest.mark.parametrize("options, more", [
     (DELTA, {}), (FINE, {}), ({**DELTA, "secondary": 1}, {}),
     (DELTA, {"policy": FULL}), (DELTA, {"policy": BF16}), (DELTA, {"policy": F16}),
@@ -31,9 +27,9 @@ def plain(pool, function, **options):
     (DELTA, {"offloaded": True}), (DELTA, {"rows": ACROSS})],
     ids=lambda value: next(iter(value), "") if "weights" not in value else
     f"{value['weights']}-{value.get('secondary', 'gpu')}")
-def test_losses_are_those_of_fsdp2(pool, options, more):
+def test_losses_are_those_of_fsdp2(pool, plain, options, more):
     results = pool(training.train, options, **more)
-    check_losses(results, plain(pool, training.train, **more))
+    check_losses(results, plain(training.train, **more))
     # The same weights on all ranks, to the bit.
     assert len({result["digest"] for result in results}) == 1
 
@@ -64,28 +60,28 @@ def test_only_differences_cross_nodes(pool):
     assert sent(DELTA, forget_after=1) == (whole, i4[0], whole)
 
 
-def test_the_first_step_is_that_of_fsdp2(pool):
+def test_the_first_step_is_that_of_fsdp2(pool, plain):
     """Whole weights are exact."""
     options = {**DELTA, "gradients": "none"}
     for result, other in zip(pool(training.train, options, steps=1),
-                             plain(pool, training.train, steps=1)):
+                             plain(training.train, steps=1)):
         assert result["losses"] == other["losses"]
 
 
 @pytest.mark.parametrize("change, frozen", [
     *((change, False) for change in training.CHANGES if "optimizer" not in change),
     ("_change_by_load", True)])
-def test_changes_without_a_step_send_whole_weights(pool, change, frozen):
+def test_changes_without_a_step_send_whole_weights(pool, known, change, frozen):
     results = pool(training.evaluate_around, change, DELTA, frozen=frozen)
-    expected = pool(training.evaluate_around, change, None, frozen=frozen)
+    expected = known(training.evaluate_around, change, None, frozen=frozen)
     for (result, _), (other, _) in zip(results, expected):
         assert all(map(torch.equal, result, other))
 
 
-def test_steps_send_differences(pool):
+def test_steps_send_differences(pool, known):
     results = pool(training.evaluate_around, "_change_by_optimizer", {
         **DELTA, "gradients": "none"})
-    expected = pool(training.evaluate_around, "_change_by_optimizer", None)
+    expected = known(training.evaluate_around, "_change_by_optimizer", None)
     for (result, _), (other, _) in zip(results, expected):
         assert torch.equal(result[1], other[1])
         assert not torch.equal(result[2], other[2])
@@ -109,16 +105,16 @@ def test_loading_sends_whole_weights(pool):
         assert torch.equal(exact, other)
 
 
-def test_a_block_that_is_used_twice(pool):
+def test_a_block_that_is_used_twice(pool, plain):
     results = pool(training.train_shared_block, DELTA)
-    check_losses(results, plain(pool, training.train_shared_block))
+    check_losses(results, plain(training.train_shared_block))
     assert len({result["digest"] for result in results}) == 1
 
 
-def test_with_tensor_parallelism(pool):
+def test_with_tensor_parallelism(pool, plain):
     """Each node has one rank of a group, which holds all of its weights."""
     results = pool(training.train_like_torchtitan, DELTA)
-    check_losses(results, plain(pool, training.train_like_torchtitan))
+    check_losses(results, plain(training.train_like_torchtitan))
     entries = [entry for entry in results[0]["report"]["collectives"]
                if entry["kind"] == "all_gather"]
     assert {entry["group"] for entry in entries} == {"node:2"}
@@ -153,7 +149,7 @@ def test_states_of_another_mesh_are_dropped(pool):
                          r"\(\d+,\) of torch.bfloat16 for 'root.0'", shape)
 
 
-def test_schedules(pool):
+def test_schedules(pool, plain):
     options = {**ZEROPP, "schedule": {1: {"weights": "i4:delta"}}}
     (first, second, third), *_ = pool(training.bytes_between_nodes, options)
     (whole, small, _), *_ = pool(training.bytes_between_nodes, DELTA)
@@ -162,7 +158,7 @@ def test_schedules(pool):
     options["secondary"] = "gpu"
     (first, second, third), *_ = pool(training.bytes_between_nodes, options)
     assert first < whole and second == third == small
-    check_losses(pool(training.train, options), plain(pool, training.train))
+    check_losses(pool(training.train, options), plain(training.train))
 
 
 def test_the_report_counts_what_is_held(pool):

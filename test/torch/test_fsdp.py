@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Training with zpp.torch.compress beside FSDP2 as it is, on four ranks."""
 
-import functools
 import math
 import os
 import re
@@ -27,13 +26,6 @@ BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
 #: FSDP2 divides before and after the sum.
 F16 = MixedPrecisionPolicy(param_dtype=torch.float16,
                            reduce_dtype=torch.float16)
-
-
-@pytest.fixture(scope="module")
-def plain(pool):
-    """FSDP2 as it is: `plain(training.train, ...)`, once for equal arguments."""
-    return functools.cache(
-        lambda function, **options: pool(function, None, **options))
 
 
 def check_losses(results, expected, tolerance=0.03):
@@ -115,11 +107,11 @@ def test_divide_factor(pool, plain):
         expected, I4_ERROR)
 
 
-def test_secondary(pool):
+def test_secondary(pool, known):
     """The backward pass gathers within the node, what the forward pass used."""
     options = {**ZEROPP, "secondary": "gpu"}
     results = pool(training.train, options, reshard=2, report=True)
-    expected = pool(training.train, ZEROPP, report=True)
+    expected = known(training.train, ZEROPP, report=True)
     assert results[0]["losses"] == expected[0]["losses"]
     small = [entry for entry in results[0]["report"]["collectives"]
              if entry["group"] == "gpu:2"]
@@ -147,9 +139,9 @@ HELD = {**ZEROPP, "secondary": "gpu"}
 @pytest.mark.parametrize("options", [{}, {"policy": F16}, {"frozen": True},
                                      {"checkpointed": True}, {"offloaded": True}],
                          ids=lambda options: next(iter(options), "plain"))
-def test_what_is_kept_has_the_same_bits(pool, options):
+def test_what_is_kept_has_the_same_bits(pool, known, options):
     results = pool(training.train, HELD, report=True, **options)
-    expected = pool(training.train, ZEROPP, report=True, **options)
+    expected = known(training.train, ZEROPP, report=True, **options)
     for result, other in zip(results, expected):
         assert result["losses"] == other["losses"]
         assert result["digest"] == other["digest"]
@@ -157,10 +149,10 @@ def test_what_is_kept_has_the_same_bits(pool, options):
         assert sent[0] < 0.9 * sent[1]
 
 
-def test_exact_weights_may_be_kept(pool, plain):
+def test_exact_weights_may_be_kept(pool, known, plain):
     results = pool(training.train, {**HELD, **OFF, "gradients": "i8"},
                    report=True)
-    expected = pool(training.train, {**ZEROPP, **OFF, "gradients": "i8"})
+    expected = known(training.train, {**ZEROPP, **OFF, "gradients": "i8"})
     assert [r["losses"] for r in results] == [r["losses"] for r in expected]
 
 
@@ -180,9 +172,9 @@ def test_kept_weights_cross_nodes_once_per_update(pool):
 @pytest.mark.parametrize("change, frozen", [
     *((change, False) for change in training.CHANGES),
     *((change, True) for change in training.CHANGES if "optimizer" not in change)])
-def test_what_changes_is_gathered_again(pool, change, frozen):
+def test_what_changes_is_gathered_again(pool, known, change, frozen):
     results = pool(training.evaluate_around, change, HELD, frozen=frozen)
-    expected = pool(training.evaluate_around, change, ZEROPP, frozen=frozen)
+    expected = known(training.evaluate_around, change, ZEROPP, frozen=frozen)
     for (result, entries), (other, _) in zip(results, expected):
         assert all(map(torch.equal, result, other))
         assert not torch.equal(result[1], result[2])
@@ -626,8 +618,8 @@ def test_memory_that_gpus_share(pool, options):
         assert result["buffers"] >= 6 * 5
 
 
-def test_separate_groups_of_scatters(pool):
-    expected = pool(training.train, ZEROPP)
+def test_separate_groups_of_scatters(pool, known):
+    expected = known(training.train, ZEROPP)
     for result, other in zip(pool(training.train_with_separate_scatters),
                              expected):
         if result is None:
