@@ -44,14 +44,25 @@ def test_trainings_where_hosts_vote_once_in_a_pass(pool, known, options):
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["CPU", "GPU"])
 @pytest.mark.parametrize(("end", "options", "plain"), [
-    ("forward", HELD, ZEROPP), ("backward", HPZ, None), ("method", HPZ, None)])
+    ("forward", HELD, ZEROPP), ("backward", HPZ, None), ("method", HPZ, None),
+    ("raises", HPZ, None), ("raises on one", HPZ, None), ("method raises", HPZ, None)])
 def test_writes_between_gathers_by_hand(pool, end, options, plain, at_once):
-    """Also in steps whose passes make no checksums."""
+    """Also in steps whose passes make no checksums, and after passes that an exception
+    has ended."""
     results, expected = (pool(differing.weights_by_hand, each, at_once=at_once, end=end)
                          for each in (options, plain))
     for result, other in zip(results, expected):
         assert len(result) == len(other)
         assert all(map(torch.equal, result, other))
+
+
+def test_passes_within_passes(pool, known):
+    """Blocks behind one of another model do not vote again."""
+    expected = known(differing.passes_with_another, None)
+    for (losses, votes), (other, _) in zip(
+            pool(differing.passes_with_another, HPZ), expected):
+        assert losses == other
+        assert votes == [1, 3, 3]
 
 
 def test_writes_in_the_middle_of_a_pass(pool):

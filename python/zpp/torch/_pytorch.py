@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
@@ -250,25 +251,66 @@ def is_backward() -> bool:
 #: How many forward passes have begun, and whether gradients are computed in the latest:
 #: FSDP2 gathers without.
 _forward_passes, _has_gradients = 0, False
-#: Whether the latest forward pass is under way.
-_is_forward: Callable[[], bool] = bool
+#: The module whose call the latest forward pass is, and whether that has not ended.
+_outermost: "weakref.ref[nn.Module] | None" = None
+_is_open: Callable[[], bool] = bool
+#: Whether the user gathers a module.
+_gathers_by_hand = threading.local()
 
 
 def current_pass() -> tuple[int, int] | None:
     """The pass that is under way, of which no other one has the value; None if none is,
-    as where modules are gathered by hand between passes."""
+    or if the user gathers a module: weights may have been written to before."""
     task = torch._C._current_graph_task_id()
+    if getattr(_gathers_by_hand, "is_now", False):
+        return None
     return (_forward_passes, task) if task != -1 or _is_forward() else None
 
 
-def begin_forward_pass(is_under_way: Callable[[], bool]) -> None:
-    """Args:
-      is_under_way: whether the pass has not ended.
-    """
-    global _forward_passes, _has_gradients, _is_forward
+def _is_forward() -> bool:
+    return _outermost is not None and _outermost() is not None and _is_open()
+
+
+def _is_outermost(module: nn.Module) -> bool:
+    return _outermost is not None and _outermost() is module
+
+
+def _by_hand(unshard: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(unshard)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _gathers_by_hand.is_now = True
+        try:
+            return unshard(*args, **kwargs)
+        finally:
+            _gathers_by_hand.is_now = False
+    return call
+
+
+# Its gathers are those of passes otherwise.
+FSDPModule.unshard = _by_hand(FSDPModule.unshard)  # type: ignore[method-assign]
+
+
+def _begin_pass(module: nn.Module, is_open: Callable[[], bool]) -> None:
+    global _forward_passes, _has_gradients, _outermost, _is_open
     _forward_passes += 1
     _has_gradients = torch.is_grad_enabled()
-    _is_forward = is_under_way
+    _outermost, _is_open = weakref.ref(module), is_open
+
+
+# Compiled, each number of a pass would be another constant.
+@_disable_dynamo
+def _begin_call(module: nn.Module, *_: Any) -> None:
+    """Begins a forward pass, unless the call is within that of another module: all ranks
+    have the same passes, whichever of them end with an exception."""
+    if not is_backward() and (not _is_forward() or _is_outermost(module)):
+        _begin_pass(module, lambda: True)
+
+
+@_disable_dynamo
+def _end_call(module: nn.Module, *_: Any) -> None:
+    global _outermost
+    if _is_outermost(module):
+        _outermost = None
 
 
 def computes_gradients() -> bool:
@@ -278,41 +320,33 @@ def computes_gradients() -> bool:
 
 
 def count_calls(module: nn.Module) -> list[Any]:
-    """Counts the calls of a module as forward passes. Returns handles, to remove it."""
-    is_under_way = False
-
-    def begin(*_: Any) -> None:
-        nonlocal is_under_way
-        is_under_way = True
-        begin_forward_pass(get)
-
-    def end(*_: Any) -> None:
-        nonlocal is_under_way
-        is_under_way = False
-
-    def get() -> bool:
-        return is_under_way
-
-    return [module.register_forward_pre_hook(begin),
-            module.register_forward_hook(end, always_call=True)]
+    """Counts the calls of a module that are not within those of another one, as forward
+    passes. Returns handles, to remove it; none if it was called for it before."""
+    if _end_call in module._forward_hooks.values():
+        return []
+    return [module.register_forward_pre_hook(_begin_call, prepend=True),
+            module.register_forward_hook(_end_call, always_call=True)]
 
 
 def count_forward_passes(module: FSDPModule) -> None:
-    """Counts the forward passes that begin with a module; and all of its own, if they
-    begin with another one for which this was not called."""
+    """Counts the calls of a module of fully_shard, and of other methods of it that FSDP2
+    takes for a forward pass. They end where FSDP2 says so."""
+    count_calls(module)
     state = module._get_fsdp_state()
     if _FORWARD in vars(state):
         return
     original = getattr(state, _FORWARD)
+    # The model may be freed before another pass begins.
+    weak = weakref.ref(state)
 
-    def begin(*args: Any) -> Any:
-        root = state._state_ctx.iter_forward_root
-        if root is None or _FORWARD not in vars(root):
-            # The model may be freed before another pass begins.
-            context = weakref.ref(state._state_ctx)
-            begin_forward_pass(lambda: getattr(
-                context(), "iter_forward_root", None) is not None)
-        return original(*args)
+    def is_open() -> bool:
+        state = weak()
+        return state is not None and state._state_ctx.iter_forward_root is not None
+
+    def begin(called: nn.Module, *args: Any) -> Any:
+        if not _is_forward():
+            _begin_pass(called, is_open)
+        return original(called, *args)
 
     setattr(state, _FORWARD, begin)
 
