@@ -83,8 +83,6 @@ class Group:
     gradient_divide_factor = None
     force_sum_reduction_for_comms = False
     modules = ()
-    #: Further micro-batches may follow any backward pass.
-    reduce_grads = False
     _all_gather_comm, _reduce_scatter_comm = default_collectives()
 
     def __init__(self, name: str, parameters: Sequence[Parameter], device: torch.device):

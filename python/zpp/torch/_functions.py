@@ -3,7 +3,6 @@
 """Compiled plans that a module runs in each step."""
 
 import functools
-import itertools
 from collections.abc import Callable
 
 import torch
@@ -76,10 +75,6 @@ class Function:
         exact = layout.pack_exact(first)
         packed = [layout.pack(source) for source in (first, *held)]
         if held:
-            # A difference to what is not finite is not either: it would stay so when the
-            # weights are restored. All that hold it replace the same.
-            for part in itertools.chain(*packed[1:]):
-                part.nan_to_num_(0, 0, 0)
             parts = packed[-1]
         elif layout.is_in_place:
             parts = [result]

@@ -66,8 +66,8 @@ class Gathers:
         self._ballots = ballots
         #: This rank's slice, while a gather of it votes.
         self._source: torch.Tensor | None = None
-        #: The pass in which it has voted ahead of its gather.
-        self._voted: tuple[int, int] | None = None
+        #: The pass and the step in which the ranks know that what is held is right.
+        self._voted: tuple | None = None
         #: The pass in which what is held was filled, and the first step.
         self._filled: tuple[int, int] | None = None
         self._first_step = shared.steps
@@ -88,7 +88,7 @@ class Gathers:
         slices = _pytorch.slices_of(self._parameters)
         group = _fsdp.shard_group(self._parameters)
         makers: list[Callable[[], Plan]] = []
-        for _, options in self._shared.variants if group and slices.gathered else ():
+        for options in self._shared.options if group and slices.gathered else ():
             elements, dtype = slices.gathered
             if hops := self._hops(options, group):
                 makers.append(functools.partial(
@@ -170,7 +170,7 @@ class Gathers:
         self._latest = _Gather(source.dtype, source.numel(), group, hops)
         key = options, group, source.dtype, source.numel()
         is_held, takes_differences = self._decide(key, source, hops, options)
-        ahead, self._ahead, self._voted = self._ahead, None, None
+        ahead, self._ahead = self._ahead, None
         if is_held:
             outer = ahead or self._outer_plan(
                 options, source.dtype, source.numel(), hops, False)
@@ -178,6 +178,7 @@ class Gathers:
             outer = self._fill(source, hops, options, key, takes_differences)
             if ahead is not None:
                 self._shared.calls[plan_in_vain(ahead, self._mesh, group)] += 1
+        self._voted = self._now()
         if not _pytorch.is_backward():
             after = self._order.follow(self, group)
             if after is not None and after is not self:
@@ -200,8 +201,8 @@ class Gathers:
         if not is_held and not takes_differences:
             self._ballots.join(self, hops.outer, hops.inner)
             return False, False
-        if self._ballots.at_once and _is_now(self._voted):
-            # That was before the hop that was run ahead.
+        if self._ballots.at_once and self._voted and self._voted == self._now():
+            # That was in the same pass, as with a checkpoint, or ahead of the gather.
             outcome: int = Vote.SAME
         else:
             outcome = self._ask(source, hops)
@@ -220,6 +221,11 @@ class Gathers:
                 secondary.note_use(source)
         return is_held, takes_differences and outcome != Vote.WHOLE
 
+    def _now(self) -> tuple | None:
+        """The pass that is under way, and the step; None between passes."""
+        now = _pytorch.current_pass()
+        return now and (now, self._shared.steps)
+
     def _ask(self, source: torch.Tensor, hops: Hops) -> int:
         self._source = source
         try:
@@ -231,6 +237,8 @@ class Gathers:
         self._is_late |= self._secondary.was_wrong()
         if self._is_late:
             return Vote.LATE
+        if self._secondary.is_lost(self._shared.steps):
+            return Vote.WHOLE
         vote = self._secondary.vote()
         is_known = (self._secondary.has_checksum or _pytorch.is_backward()
                     or _is_now(self._filled))
@@ -273,11 +281,12 @@ class Gathers:
             else:
                 _pytorch.all_gather(held, source, hops.outer)
         secondary.keep(key, self._shared.steps, source, hops.outer,
-                       self._checks(options))
+                       outer.layout if sends_differences(options) else None,
+                       self._checks())
         self._filled = _pytorch.current_pass()
         return outer
 
-    def _checks(self, options: Options) -> bool:
+    def _checks(self) -> bool:
         """Whether uses of what is held now are checked. A step of one forward pass uses
         it in its backward pass only, between which and the former nobody writes to
         weights: that is checked in some steps. What is gathered by hand between passes
@@ -286,9 +295,7 @@ class Gathers:
         return (step - self._first_step < _FIRST or step % _EVERY == 0
                 or _pytorch.current_pass() is None
                 or self._is_reused or not _pytorch.computes_gradients()
-                or not _fsdp.is_trained(self._parameters)
-                or not _fsdp.reduces(self._parameters)
-                or options.accumulate not in (None, "none"))
+                or not _fsdp.is_trained(self._parameters))
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
         """Runs the outer hop of the gather that comes next, if it is needed, beside
@@ -333,7 +340,7 @@ class Gathers:
         if self._ahead is not None:
             self._shared.calls[plan_in_vain(self._ahead, self._mesh, gather.group)] += 1
         hops = gather.hops
-        self._voted = _pytorch.current_pass()
+        self._voted = self._now()
         takes_differences = (
             sends_differences(options)
             and self._secondary.has_base(hops.outer, self._shared.steps)
@@ -398,7 +405,9 @@ class Gathers:
         of the group call it."""
         hops = self._difference_hops()
         assert hops
-        self._secondary.load(own.to(self._parameters.device), hops.outer)
+        self._secondary.load(
+            own.to(self._parameters.device), hops.outer,
+            self._shared.layout_of_gather(self._gather_options(), own.dtype, own.numel()))
 
     def follow_loads(self) -> None:
         """Has whole weights sent after a state dict was loaded."""

@@ -211,6 +211,21 @@ class Layout:
         return [column.clone(memory_format=torch.contiguous_format).view(each.dtype)
                 for each, column in zip(blocks, self._columns(slices, blocks))]
 
+    def extremes(self, slice_: torch.Tensor) -> torch.Tensor | None:
+        """A number that is not finite if some of what is quantized of a slice is not;
+        None if nothing is."""
+        columns = [
+            # One that is not aligned cannot be read as it is.
+            (column if self._unit.itemsize >= dtype.itemsize else column.clone()).view(dtype)
+            for dtype, runs in self._quantized.items()
+            for column in self._columns(slice_, runs)]
+        if not columns:
+            return None
+        # Each is the fastest there.
+        found = (torch._foreach_norm(columns, math.inf) if slice_.is_cuda else
+                 [each for column in columns for each in torch.aminmax(column)])
+        return torch.stack([each.float() for each in found]).abs().max()
+
     def _columns(self, slices: torch.Tensor, runs: Sequence["_Run | Blocks"]
                  ) -> list[torch.Tensor]:
         """The runs, with a row for each slice."""

@@ -61,8 +61,8 @@ class Reductions:
                 self._reduction, options, kind, dtype, elements, group, trained,
                 slices.is_mean, "")
             for kind, group in wanted if group
-            for _, options in self._shared.variants]
-        for _, options in self._shared.variants if scatters else ():
+            for options in self._shared.options]
+        for options in self._shared.options if scatters else ():
             if hops := self._sum_hops(options, scatters):
                 makers += [
                     functools.partial(self._sum_plan, options, scatters, elements,
@@ -175,7 +175,7 @@ class Reductions:
     def can_accumulate(self) -> bool:
         """Whether there is something to send once per update, at some steps."""
         return any(self._can_accumulate(options)
-                   for _, options in self._shared.variants)
+                   for options in self._shared.options)
 
     def _can_accumulate(self, options: Options) -> bool:
         if options.accumulate in (None, "none"):

@@ -30,6 +30,7 @@ import torch.distributed as dist
 from torch import nn
 
 from zpp.torch import _pytorch
+from zpp.torch._layout import Layout
 from zpp.torch._runtime import get_part
 
 
@@ -105,6 +106,9 @@ class SecondaryPartition:
         self._step = -1
         #: Whether this rank wants whole weights to be sent.
         self._is_dropped = False
+        #: A number that is not finite if what is held of this rank's slice is not, in
+        #: memory of the host, on GPUs once the event has passed.
+        self._extremes: tuple[torch.Tensor, torch.cuda.Event | None] | None = None
         #: The end of its latest use.
         self._used: torch.cuda.Event | None = None
         #: Whether slices were other ones when what is held was used; in memory of the
@@ -139,6 +143,16 @@ class SecondaryPartition:
         since."""
         return self._base is group and step > self._step
 
+    def is_lost(self, step: int) -> bool:
+        """Whether a difference would be one to what is not finite, and so it would stay,
+        also when the weights are restored."""
+        if self._extremes is None or step <= self._step or _pytorch.is_backward():
+            return False
+        extremes, end = self._extremes
+        if end is not None:
+            end.synchronize()
+        return not extremes.isfinite()
+
     def vote(self) -> Vote:
         """Returns what this rank knows without its device."""
         if self._is_dropped:
@@ -155,12 +169,7 @@ class SecondaryPartition:
 
     def note_use(self, source: torch.Tensor) -> None:
         """Has the device find out whether it is right to use what is held."""
-        differs, end = self.differs(source), None
-        if source.is_cuda:
-            differs = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(
-                differs, non_blocking=True)
-            end = torch.cuda.current_stream(source.device).record_event()
-        self._comparisons.append((differs, end))
+        self._comparisons.append(_to_host(self.differs(source)))
 
     def was_wrong(self, wait: bool = False) -> bool:
         """Whether it was wrong to use what is held.
@@ -203,9 +212,14 @@ class SecondaryPartition:
         return held
 
     def keep(self, key: tuple, step: int, source: torch.Tensor,
-             group: dist.ProcessGroup, checks: bool) -> None:
-        """Says of what the buffer was gathered, over which group, and whether later uses
-        are to check that PyTorch has seen all changes of the slice."""
+             group: dist.ProcessGroup, layout: Layout | None, checks: bool) -> None:
+        """Says of what the buffer was gathered, over which group.
+
+        Args:
+          layout: of the slice, if differences to it may follow.
+          checks: whether later uses are to check that PyTorch has seen all changes of the
+            slice.
+        """
         self._key = key
         self._step = step
         self._base = group
@@ -213,22 +227,34 @@ class SecondaryPartition:
         self._versions = _pytorch.state_of(self._parameters)
         self._storages = _pytorch.storages_of(self._parameters)
         self._checksum = _checksum(source) if checks else None
+        self._look(group, layout)
+
+    def _look(self, group: dist.ProcessGroup, layout: Layout | None) -> None:
+        """Looks whether what is held of this rank's slice is finite."""
+        extremes = layout and layout.extremes(self._own(group))
+        self._extremes = None if extremes is None else _to_host(extremes)
+
+    def _own(self, group: dist.ProcessGroup) -> torch.Tensor:
+        assert self._tensor is not None
+        return self._tensor.chunk(group.size())[group.rank()]
 
     def own(self, group: dist.ProcessGroup) -> torch.Tensor | None:
         """Returns a copy of what all ranks hold of this rank's slice."""
         if self._base is not group or self._is_dropped:
             return None
         self.wait()
-        own = self._tensor.chunk(group.size())[group.rank()].clone()
+        own = self._own(group).clone()
         self.record_use()
         return own
 
-    def load(self, own: torch.Tensor, group: dist.ProcessGroup) -> None:
+    def load(self, own: torch.Tensor, group: dist.ProcessGroup, layout: Layout | None
+             ) -> None:
         """Gathers what `own` has returned on the ranks of the group earlier: the next
         difference is one to that."""
         held = self.get_buffer(own.numel() * group.size(), own)
         _pytorch.all_gather(held, own, group)
         self._base, self._step = group, -1
+        self._look(group, layout)
         self._is_dropped = False
         self.record_use()
 
@@ -239,14 +265,7 @@ class SecondaryPartition:
     def gather(self, result: torch.Tensor, hops: Hops) -> None:
         """Gathers what the ranks of the secondary group hold."""
         self.wait()
-        if hops.inner.size() == 1:
-            result.copy_(self._tensor)
-        else:
-            # Slice by slice, so that each comes to its place.
-            nodes = hops.outer.size()
-            _pytorch.all_gathers(result.view(nodes, -1).unbind(),
-                                 self._tensor.view(nodes, -1).unbind(),
-                                 hops.inner)
+        gather_within(result, self._tensor, hops)
         self.record_use()
 
     def record_use(self) -> None:
@@ -260,6 +279,26 @@ class SecondaryPartition:
         """Gathers may be called on different streams."""
         if self._used is not None:
             self._used.wait()
+
+
+def gather_within(result: torch.Tensor, held: torch.Tensor, hops: Hops) -> None:
+    """The inner hop, of what the outer one has gathered."""
+    if hops.inner.size() == 1:
+        result.copy_(held)
+        return
+    # Slice by slice, so that each comes to its place.
+    nodes = hops.outer.size()
+    _pytorch.all_gathers(result.view(nodes, -1).unbind(), held.view(nodes, -1).unbind(),
+                         hops.inner)
+
+
+def _to_host(value: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """A value in memory of the host, on GPUs once the event has passed."""
+    if not value.is_cuda:
+        return value, None
+    copied = torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
+        value, non_blocking=True)
+    return copied, torch.cuda.current_stream(value.device).record_event()
 
 
 #: Words in a row of a checksum.

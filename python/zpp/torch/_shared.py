@@ -111,6 +111,11 @@ class Shared:
         """The module, for messages."""
         return _fsdp.title_of(self.name, self.parameters)
 
+    @property
+    def options(self) -> list[Options]:
+        """Those of all steps."""
+        return [options for _, options in self.variants]
+
     def options_at(self, step: int) -> Options:
         for first, options in self.variants:
             if first <= step:
