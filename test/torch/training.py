@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (get_state_dict,
                                                      set_state_dict)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
-from torch.distributed.fsdp import (CPUOffloadPolicy, MixedPrecisionPolicy,
+from torch.distributed.fsdp import (CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy,
                                     OffloadPolicy, fully_shard)
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
@@ -280,10 +280,14 @@ def errors_of_accumulation() -> list[str]:
     return found
 
 
-def gradients_after_one_given_up(options) -> list[torch.Tensor]:
+def gradients_after_one_given_up(options, how: str) -> list[torch.Tensor] | None:
     """Gradients of a weight after an update whose first micro-batch was dropped, and of
     one that had only the last; after one whose first was left without a last, and of
-    both with FSDP2."""
+    both with FSDP2. None if PyTorch has no such way to drop it.
+
+    Args:
+      how: "forget", or "reset" as after an exception.
+    """
     def gradient(options, drops=False, first=True):
         model = make_model(options)
         for i in range(2) if first else (1,):
@@ -292,9 +296,11 @@ def gradients_after_one_given_up(options) -> list[torch.Tensor]:
             if i == 0:
                 model.zero_grad()
             if i == 0 and drops:
-                zpp.torch.forget(model)
+                zpp.torch.forget(model) if how == "forget" else model.reset_iter_state()
         return model[0].up.weight.grad.full_tensor()
 
+    if how == "reset" and not hasattr(FSDPModule, "reset_iter_state"):
+        return None
     return [gradient(options, drops=True), gradient(None, first=False),
             gradient(options), gradient(None)]
 

@@ -148,12 +148,14 @@ def _attach(modules: Mapping[str, FSDPModule],
     are off, by PyTorch's own collectives."""
     for module in modules.values():
         for communication in _fsdp.attached(module) or ():
-            communication.gathers.detach()
+            communication.detach()
         _fsdp.attach(module, [])
     for (_, module, parameters), communication in zip(groups, communications):
-        _fsdp.set_post_backward(
-            parameters, communication.reductions.post_backward
-            if not is_off and communication.reductions.can_accumulate() else None)
+        reductions = communication.reductions
+        accumulates = not is_off and reductions.can_accumulate()
+        for name, call in ((_fsdp.POST_BACKWARD, reductions.post_backward),
+                           (_fsdp.RESET, reductions.reset)):
+            _fsdp.replace(parameters, name, call if accumulates else None)
         if is_off:
             _fsdp.restore_collectives(parameters)
             continue

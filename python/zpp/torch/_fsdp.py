@@ -19,8 +19,9 @@ from zpp.torch._groups import Replicas
 
 #: Attribute in which FSDP2 keeps the process group of the replicas of HSDP.
 _REPLICAS = "replicate_process_group"
-#: FSDP2's function at the end of a group's backward pass.
-_POST_BACKWARD = "post_backward"
+#: FSDP2's functions at the end of a group's backward pass, and where the user gives an
+#: update up after an exception, which older versions do not have.
+POST_BACKWARD, RESET = "post_backward", "_reset_iter_state"
 #: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
 #: live as long as the module: what `attach` attaches, and the collectives before and
 #: after `set_collectives`.
@@ -191,14 +192,13 @@ def restore_collectives(parameters: Any) -> None:
 # Backward passes
 #===--------------------------------------------------------------------===#
 
-def set_post_backward(parameters: Any,
-                      call: Callable[..., None] | None) -> None:
-    """Has `call` called with FSDP2's function, and its arguments, after the
-    backward pass of the group; None restores FSDP2's."""
-    vars(parameters).pop(_POST_BACKWARD, None)
-    if call is not None:
-        original = getattr(parameters, _POST_BACKWARD)
-        setattr(parameters, _POST_BACKWARD, functools.partial(call, original))
+def replace(parameters: Any, name: str, call: Callable[..., None] | None) -> None:
+    """Has `call` called with a function of FSDP2's, and its arguments, in its place; None
+    restores it."""
+    vars(parameters).pop(name, None)
+    original = getattr(parameters, name, None)
+    if call is not None and original is not None:
+        setattr(parameters, name, functools.partial(call, original))
 
 
 def reduces(parameters: Any) -> bool:

@@ -298,6 +298,11 @@ class Reductions:
         """Whether gradients wait for the last micro-batch of an update."""
         return self._accumulation.is_pending
 
+    def reset(self, original: Callable[[], None]) -> None:
+        """In the place of FSDP2's."""
+        self.forget()
+        original()
+
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
         """In the place of FSDP2's."""
         self._accumulation.post_backward(original, *args)
