@@ -60,6 +60,10 @@ class TorchOptions(SharedOptions):
         "Parameters whose weights and gradients travel as they are, by their names: "
         "patterns in which * stands for anything. Those of one dim do in any case.",
         more="torch.md#what-is-not-rounded", default_text="none", is_compilers=False)
+    moments: str | None = option(
+        kinds.choice("none", "i8"), "none",
+        "Where an optimizer orthogonalizes momenta (Muon): the format in which they "
+        "are gathered between nodes.", more="torch.md#momenta-of-muon", is_compilers=False)
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"

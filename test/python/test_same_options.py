@@ -105,7 +105,7 @@ def test_help_has_these_options(capsys):
 
 def test_options_of_pytorch_are_those_that_apply():
     names = ("mesh, weights, gradients, reduced, secondary, links, tuning, "
-             "accumulate, exact")
+             "accumulate, exact, moments")
     with pytest.raises(TypeError, match=f"among {names}, but got frozen$"):
         TorchOptions().replace(frozen="keep")
     with pytest.raises(ValueError, match="'i8:delta' or 'i4:delta', but got "):

@@ -676,9 +676,9 @@ def test_a_schedule_has_steps(pool):
     ({"secondary": 3}, "secondary: expected a number that divides the devices of "
      "node:2,gpu:2, but got 3"),
     ({"frozen": "keep"}, "expected options among mesh, weights, gradients, "
-     "reduced, secondary, links, tuning, accumulate, exact, but got frozen"),
+     "reduced, secondary, links, tuning, accumulate, exact, moments, but got frozen"),
     ({"target": "cuda", "updated": "i8"}, "expected options among mesh, weights, "
-     "gradients, reduced, secondary, links, tuning, accumulate, exact, but got "
+     "gradients, reduced, secondary, links, tuning, accumulate, exact, moments, but got "
      "target, updated"),
     ({"tuning": {"prefetch_bytes": 1}}, "expected options among block, rotate, "
      "compile_timeout, but got prefetch_bytes"),
@@ -691,7 +691,7 @@ def test_a_schedule_has_steps(pool):
     ({"steps_done": -1}, "steps_done: expected a number of steps, but got -1"),
     ({"steps_done": True}, "steps_done: expected a number of steps, but got True"),
     ({"micro_batches": 4}, "expected options among mesh, weights, gradients, "
-     "reduced, secondary, links, tuning, accumulate, exact, but got micro_batches"),
+     "reduced, secondary, links, tuning, accumulate, exact, moments, but got micro_batches"),
     ({"links": "node=1apple,gpu=1gbit"}, "links: expected TIER=NUMBERgbit or "
      "TIER=NUMBERgbyte, but got 'node=1apple'"),
     ({"gradients": "i8:i4:i8:i4:i4"}, "gradients: expected at most 2 formats on "

@@ -19,7 +19,8 @@ _SETTINGS: dict[str, Any] = {"zero_quantized_weights": False, "zero_quantized_gr
              "zero_hpz_partition_size": 1}
 _UNKNOWN = {
     "accumulate": "DeepSpeed reduces the gradients of each micro-batch",
-    "reduced": "DeepSpeed replicates no weights with ZeRO-3"}
+    "reduced": "DeepSpeed replicates no weights with ZeRO-3",
+    "moments": "DeepSpeed's Muon gathers gradients itself"}
 #: Options of `zpp.torch` that there are here, and those beside them.
 _NAMES = [field.name for field in dataclasses.fields(Options)
           if field.name not in _UNKNOWN]

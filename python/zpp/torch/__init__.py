@@ -21,7 +21,8 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch._compress import compress, forget, report
 from zpp.torch._metrics import metrics
+from zpp.torch._moments import gather_moment
 from zpp.torch._state import load_state_dict, state_dict
 
-__all__ = ["Options", "Tuning", "compress", "forget", "load_state_dict",
-           "metrics", "report", "state_dict"]
+__all__ = ["Options", "Tuning", "compress", "forget", "gather_moment",
+           "load_state_dict", "metrics", "report", "state_dict"]

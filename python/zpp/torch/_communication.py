@@ -14,6 +14,7 @@ from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._calls import AllGather, ReduceScatter
 from zpp.torch._gathers import Gathers
+from zpp.torch._moments import Moments
 from zpp.torch._plans import Plan
 from zpp.torch._reductions import Reductions
 from zpp.torch._shared import Shared, Steps
@@ -36,6 +37,7 @@ class Communication:
         self._shared = Shared(name, parameters, mesh, variants, steps, guard, names)
         self.gathers = Gathers(self._shared, order, ballots)
         self.reductions = Reductions(self._shared, module, ballots)
+        self.moments = Moments(self._shared)
 
     @property
     def name(self) -> str:
@@ -55,6 +57,15 @@ class Communication:
         return (AllGather(self.gathers.gather, gather.allocate),
                 ReduceScatter(self.reductions.scatter, scatter.allocate))
 
+    def attach(self) -> None:
+        """Follows what is done with the parameters, until `detach`."""
+        self.gathers.follow_loads()
+        self.moments.attach()
+
+    def detach(self) -> None:
+        self.gathers.detach()
+        self.moments.detach()
+
     def next_step(self) -> None:
         """Says that a step has changed the weights, where no reduction does."""
         self._shared.next_step()
@@ -62,7 +73,8 @@ class Communication:
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the collectives that the next steps
         will have, as far as they are known."""
-        return self.reductions.makers() + self.gathers.makers()
+        return (self.reductions.makers() + self.gathers.makers()
+                + self.moments.makers())
 
     def facts(self) -> list:
         """Returns what the ranks of its groups must agree on, as JSON has it."""

@@ -72,6 +72,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         accumulate: the group within which gradients of micro-batches are summed
         until the last one of an update. Costs four bytes for each element of the
         gradients, divided by its ranks, on each device, until then.
+        moments: the format in which `torch.optim.Muon`, and optimizers that call
+        `gather_moment`, gather momenta between nodes.
 
     Returns:
       `model`.
@@ -101,7 +103,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     variants = _read_variants(schedule or {}, options)
     is_off = all(
         variant.weights == "none" and variant.gradients == "none"
-        and variant.secondary in (None, "none") and variant.accumulate in (None, "none")
+        and {variant.secondary, variant.accumulate, variant.moments} <= {None, "none"}
         for _, variant in variants)
     _check_pending(modules)
     _check_rest(model)
@@ -162,7 +164,7 @@ def _attach(modules: Mapping[str, FSDPModule],
         _fsdp.set_collectives(
             parameters, None if _keeps_own(parameters, parse_mesh(communication.mesh))
             else communication.collectives(), communication.reductions.all_reduce)
-        communication.gathers.follow_loads()
+        communication.attach()
         _fsdp.attached(module).append(communication)
 
 

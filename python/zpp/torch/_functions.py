@@ -20,11 +20,11 @@ class Function:
     Args:
       name: of the module.
       is_separate: as `get_runner` has it.
-      gauge: that of the module's group of parameters.
+      gauge: that of the module's group of parameters; None if it does not measure this.
     """
 
     def __init__(self, name: str, plan: Plan, device: torch.device,
-                 is_separate: bool, gauge: Gauge):
+                 is_separate: bool, gauge: Gauge | None):
         assert plan.compiled
         self._gauge = gauge
         self._plan = plan
@@ -65,7 +65,8 @@ class Function:
         layout = self._plan.layout
         assert layout
         slices = result.nbytes // layout.bytes
-        end = self._gauge.begin(self._plan.kind, layout, sources[0], slices, exchange)
+        end = self._gauge.begin(self._plan.kind, layout, sources[0], slices, exchange
+                                ) if self._gauge else None
         first, *held = sources
         # FSDP2 gathers and reduces in place, but a function's buffers must not overlap,
         # but for what is held.

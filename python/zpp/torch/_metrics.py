@@ -13,10 +13,11 @@ from zpp._measures import relative
 from zpp.torch import _runtime
 from zpp.torch._communication import Communication
 from zpp.torch._compress import communications_of, report
+from zpp.torch._moments import KIND
 
 #: Kinds of collectives, and what moves in them.
 _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
-          "all_reduce": "gradients"}
+          "all_reduce": "gradients", KIND: "moments"}
 
 
 class Meter:
@@ -99,6 +100,7 @@ def metrics(model: nn.Module) -> dict[str, float]:
         blocks by that of their values.
       not_finite/weights, not_finite/gradients: values of the sample that a format has
         made NaN or Inf.
+      error/moments, not_finite/moments: likewise, with moments="i8".
     A pass ends with the next call of `model` for which gradients are computed, or of
     this function. Models in between are measured as well.
 

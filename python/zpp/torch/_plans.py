@@ -73,7 +73,7 @@ _PADDED = "its parameters are so small that their blocks would not shrink"
 def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
               mesh: str, group: dist.ProcessGroup, options: Options,
               reason: str, layout: Layout | None, is_difference: bool = False,
-              along: tuple[str, ...] = ()) -> Plan:
+              along: tuple[str, ...] = (), role: str = "") -> Plan:
     """Args:
       elements: of one rank's slice; of an all_reduce all.
       mesh: the tiers of all ranks.
@@ -81,12 +81,14 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
       layout: the parameters in the slice; None if that is not known.
       is_difference: of a gather, whether it sends differences to what is held.
       along: of a scatter, the tiers of the hop, as `Bucket` has it.
+      role: what the report has in the place of the kind.
     """
+    shown = role or kind
     tiers = _mesh.find_tiers(parse_mesh(mesh),
                              dist.get_process_group_ranks(group))
     name = "+".join(map(_name_of, layout and layout.types or (dtype,)))
     if not elements or not tiers:
-        return Plan(kind, name, elements, group, {}, {}, {}, None,
+        return Plan(shown, name, elements, group, {}, {}, {}, None,
                     reason or "nothing is sent")
     before = _volume(kind, dtype, elements, tiers, along)
     reason = reason or _reason_of(dtype, layout)
@@ -112,9 +114,9 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
                            < sent_as_it_is(bucket)[slowest]):
             reason = _PADDED
     if reason:
-        return Plan(kind, name, elements, group, tiers, before, before, None,
+        return Plan(shown, name, elements, group, tiers, before, before, None,
                     reason, layout)
-    return Plan(kind, name, elements, group, tiers, before, sent, compiled, "", layout)
+    return Plan(shown, name, elements, group, tiers, before, sent, compiled, "", layout)
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -225,7 +225,8 @@ class Shared:
                 plan.kind == "reduce_scatter" and
                 plan.group is not _fsdp.shard_group(self.parameters))
             self._functions[plan] = Function(
-                self.name, plan, self.parameters.device, is_separate, self.gauge)
+                self.name, plan, self.parameters.device, is_separate,
+                self.gauge if plan.kind in _LEFT_ALONE else None)
         return self._functions[plan]
 
     def check_capture(self, tensor: torch.Tensor) -> None:
