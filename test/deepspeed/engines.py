@@ -250,6 +250,39 @@ def errors_of_secondary(config: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def train_with_tensor_parallelism(config: Mapping[str, Any], size: int = 2) -> dict:
+    """Losses, the report and the error of a training in which DeepSpeed shards matrices
+    over neighbors, too, for which others than they have other data.
+
+    Args:
+      size: how many neighbors.
+    """
+    import zpp.deepspeed
+    deepspeed = start()
+    from deepspeed.utils import groups
+    config = {**config, "tensor_parallel": {"autotp_size": size, "partition_config": {
+        "use_default_specs": False, "layer_specs": [
+            {"patterns": [r".*up\.weight$"], "partition_type": "column"},
+            {"patterns": [r".*down\.weight$"], "partition_type": "row"}]}}}
+    try:
+        engine, *_ = deepspeed.initialize(model=make_model(6 * WIDTH), config=config)
+        losses = []
+        for step in range(6):
+            loss = loss_of(engine, make_batch(step, dist.get_rank() // size))
+            engine.backward(loss)
+            engine.step()
+            losses.append(mean(loss))
+        report = {}
+        with contextlib.suppress(ValueError):
+            report = zpp.deepspeed.report(engine)
+        return {"losses": losses, "report": report}
+    except ValueError as error:
+        return {"error": str(error)}
+    finally:
+        for name in ("TENSOR_MODEL_PARALLEL", "MODEL_PARALLEL", "DATA_PARALLEL"):
+            setattr(groups, f"_{name}_GROUP", None)
+
+
 def train_again(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict:
     """Trains with an engine, then with another one with its module, and with a new module
     with its weights."""

@@ -76,6 +76,24 @@ def test_gradients_of_what_is_on_nvme_are_compressed(pool):
         assert entry["after"]["node"] < entry["before"]["node"] / 4
 
 
+@pytest.mark.parametrize("own", [{}, DELTA], ids=["i8", "delta"])
+def test_tensor_parallelism_of_deepspeeds(pool, own):
+    """AutoTP within nodes: what crosses them is compressed."""
+    config = make_config(ZEROPP, own)
+    found = pool(engines.train_with_tensor_parallelism, config)
+    plain = pool(engines.train_with_tensor_parallelism, engines.without_zpp(config))
+    for result, other in zip(found, plain):
+        assert result["losses"] == pytest.approx(other["losses"], rel=0.01)
+        assert result["losses"] != other["losses"]
+        entries = [entry for entry in result["report"]["collectives"]
+                   if entry["module"].endswith(("up.weight", "down.weight"))]
+        assert len(entries) > 4
+        for entry in entries:
+            assert entry["group"] == "node:2"
+        total = result["report"]["total"]
+        assert total["after"]["node"] < 0.5 * total["before"]["node"]
+
+
 def test_buckets_that_change_are_bounded(pool):
     config = make_config({**ZEROPP, "reduce_bucket_size": 9000})
     reductions = [entry for entry in pool(engines.train_with_few_reductions, config)[0]
