@@ -370,6 +370,12 @@ def distributions(x, layer, other):
     return back(x, exchange(rows_of(jax.nn.softmax(x)), 0, 1) @ layer["up"])
 
 
+def made_gates(x, layer, other):
+    """Probabilities that experts have made."""
+    gates = jax.nn.sigmoid(exchange(rows_of(x), 0, 1) @ layer["up"])
+    return x.at[:EXPERTS].multiply(exchange(gates, 1, 0)[:, 0])
+
+
 def masks(x, layer, other):
     return x * exchange(jnp.where(rows_of(x) > 0, 1.0, 0.0), 0, 1).mean()
 
@@ -507,6 +513,7 @@ NO_ROWS = "it moves no rows of experts: no product with a weight"
 @pytest.mark.parametrize("step, reason, rewritten", [
     (probabilities, NO_ROWS, 0),
     (distributions, "it moves masks, numbers or probabilities", 3),
+    (made_gates, NO_ROWS, 3),
     (masks, NO_ROWS, 0),
     (one_hot, "it moves masks, numbers or probabilities", 1),
     (numbers, "its elements are bits, not numbers", 0),

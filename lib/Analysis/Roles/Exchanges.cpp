@@ -33,6 +33,12 @@ static bool isProductOfTwo(Operation *op) {
   return op && isNamed(op, guest::kDotGeneral);
 }
 
+/// True for what makes probabilities or gates.
+static bool isExponential(Operation *op) {
+  return op && (isNamed(op, guest::kExponential) ||
+                op->getName().stripDialect() == "logistic");
+}
+
 /// True if `op`, or null for what passes values on, takes rows along `edge` as
 /// they are, or each element by itself.
 static bool movesRows(Operation *op, const ValueGraph::Edge &edge) {
@@ -130,7 +136,7 @@ bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
   if (isZeros(graph.getValue(graph.getPassed(node))))
     return true;
   if (graph.getSources(node).empty() || !graph.isDifferentiable(node) ||
-      (op && isStepFunction(op)))
+      (op && isStepFunction(op)) || isExponential(op))
     return false;
   bool isArithmetic = op && isElementwise(op) && !isNamed(op, guest::kSelect);
   bool isScaled =
@@ -245,10 +251,7 @@ bool Exchanges::isActivation(Node node) const {
         return movesRows(op, edge) && !(op && isNamed(op, guest::kMultiply)) &&
                !(op && isNamed(op, guest::kDivide) && edge.operand == 1);
       },
-      [&](Node found) {
-        Operation *op = graph.getOp(found);
-        return op && isNamed(op, guest::kExponential);
-      });
+      [&](Node found) { return isExponential(graph.getOp(found)); });
   return !isProbability &&
          visit([](Operation *, const Edge &) { return true; },
                [&](Node found) {
