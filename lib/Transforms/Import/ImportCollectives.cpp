@@ -12,6 +12,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Remarks.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Loops/Planned.h"
@@ -84,6 +85,11 @@ public:
     // A plan that the module brings is none of this run.
     module.walk([](Operation *op) { op->removeDiscardableAttr(kLoopAttr); });
     setTaken(module, collectives);
+    module.walk([&](Operation *op) {
+      if (getCallTarget(op) == "ragged_all_to_all" && !op->hasAttr(kReasonAttr))
+        leaveAlone(op, getArgument(),
+                   "only the data say how much it exchanges");
+    });
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     SmallVector<Value> inputs = getInputs(collectives);
     for (auto [collective, input] : llvm::zip_equal(collectives, inputs)) {

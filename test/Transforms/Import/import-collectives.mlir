@@ -644,3 +644,20 @@ func.func @large_stack(%stack: tensor<2199023255552x1048576xf32>) -> tensor<f32>
   %3 = stablehlo.dot %2, %2 : (tensor<8388608xf32>, tensor<8388608xf32>) -> tensor<f32>
   return %3 : tensor<f32>
 }
+
+// -----
+
+// What ragged exchanges move is not known.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+
+// CHECK-LABEL: func @ragged
+func.func @ragged(%w: tensor<8x32xf32>, %rows: tensor<16x32xf32>, %n: tensor<8xi32>) -> tensor<64x64xf32> {
+  // CHECK: @ragged_all_to_all{{.*}}zpp.reason
+  // expected-remark @below {{stablehlo.custom_call is left alone: only the data say how much it exchanges}}
+  %0 = stablehlo.custom_call @ragged_all_to_all(%rows, %rows, %n, %n, %n, %n) {api_version = 4 : i32, backend_config = {replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}} : (tensor<16x32xf32>, tensor<16x32xf32>, tensor<8xi32>, tensor<8xi32>, tensor<8xi32>, tensor<8xi32>) -> tensor<16x32xf32>
+  // CHECK: zero.all_gather
+  %1 = "stablehlo.all_gather"(%w) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x32xf32>) -> tensor<64x32xf32>
+  %2 = stablehlo.dot_general %1, %1, contracting_dims = [1] x [1] : (tensor<64x32xf32>, tensor<64x32xf32>) -> tensor<64x64xf32>
+  return %2 : tensor<64x64xf32>
+}
