@@ -234,6 +234,7 @@ def test_headings_say_what_ranks_share(monkeypatch, tmp_path):
     ("FSDP", 4, 2, {"secondary": "gpu", "accumulate": "gpu"}),
     ("FSDP", 4, 1, {"secondary": "1", "accumulate": "gpu"}),
     ("TP", 1, 2, {"secondary": "1"}),
+    ("MoE", 4, 2, {"secondary": "gpu", "accumulate": "gpu"}),
     ("TP", 4, 2, {"secondary": "1", "accumulate": "tensor"}),
     # The step sums the gradients of all micro-batches before it all-reduces them.
     ("HSDP", 4, 2, {"secondary": "none"}),
