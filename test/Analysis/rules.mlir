@@ -2206,20 +2206,20 @@ func.func @r20_exchange(%w: tensor<32x32xf32>, %up: tensor<8x32x32xf32>, %x: ten
     %errors = stablehlo.reshape %part : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
     // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
     %dz = "stablehlo.all_to_all"(%errors) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
-    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
+    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32> loc("transpose(jvp())/dot_general")
     // expected-remark@+1 {{it exchanges rows with experts; exchanges=i8 rounds what is sent (R20)}}
     %dx = "stablehlo.all_to_all"(%dr) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
     %flat = stablehlo.reshape %dx : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
     %more = stablehlo.pad %flat, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
     %dh = stablehlo.add %e, %more : tensor<16x32xf32>
-    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
-    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32> loc("transpose(jvp())/dot_general")
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
     %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %add = stablehlo.add %a, %b : tensor<f32>
       stablehlo.return %add : tensor<f32>
     }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
-    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32>
+    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32> loc("transpose(jvp())/dot_general")
     %new = stablehlo.subtract %own, %mine : tensor<4x32xf32>
     %next = stablehlo.subtract %expert, %de : tensor<1x32x32xf32>
     sdy.return %new, %next : tensor<4x32xf32>, tensor<1x32x32xf32>
@@ -2241,10 +2241,10 @@ func.func @r20_exchange_not(%w: tensor<32x32xf32>, %up: tensor<1x32x32xf32>, %x:
     %some = stablehlo.slice %h [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
     %rows = stablehlo.reshape %some : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
     // CHECK: "stablehlo.all_to_all"{{.*}} role = "other", rule = "R20"
-    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them; weights-of names weights (R20)}}
     %sent = "stablehlo.all_to_all"(%rows) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
     %made = stablehlo.dot_general %sent, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
-    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them; weights-of names weights (R20)}}
     %back = "stablehlo.all_to_all"(%made) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
     %found = stablehlo.reshape %back : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -2253,22 +2253,22 @@ func.func @r20_exchange_not(%w: tensor<32x32xf32>, %up: tensor<1x32x32xf32>, %x:
     %e = stablehlo.subtract %y, %tokens : tensor<16x32xf32>
     %part = stablehlo.slice %e [0:8, 0:32] : (tensor<16x32xf32>) -> tensor<8x32xf32>
     %errors = stablehlo.reshape %part : (tensor<8x32xf32>) -> tensor<8x1x32xf32>
-    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them; weights-of names weights (R20)}}
     %dz = "stablehlo.all_to_all"(%errors) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x1x32xf32>) -> tensor<1x8x32xf32>
-    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32>
-    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them (R20)}}
+    %dr = stablehlo.dot_general %dz, %expert, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x8x32xf32>, tensor<1x32x32xf32>) -> tensor<1x8x32xf32> loc("transpose(jvp())/dot_general")
+    // expected-remark@+1 {{it moves no rows of experts: no product with a weight that each device has for itself takes or makes them; weights-of names weights (R20)}}
     %dx = "stablehlo.all_to_all"(%dr) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x8x32xf32>) -> tensor<8x1x32xf32>
     %flat = stablehlo.reshape %dx : (tensor<8x1x32xf32>) -> tensor<8x32xf32>
     %more = stablehlo.pad %flat, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<16x32xf32>
     %dh = stablehlo.add %e, %more : tensor<16x32xf32>
-    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
-    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+    %g = stablehlo.dot_general %tokens, %dh, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32> loc("transpose(jvp())/dot_general")
+    // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R10"
     %mine = "stablehlo.reduce_scatter"(%g) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %add = stablehlo.add %a, %b : tensor<f32>
       stablehlo.return %add : tensor<f32>
     }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
-    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32>
+    %de = stablehlo.dot_general %sent, %dz, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x8x32xf32>, tensor<1x8x32xf32>) -> tensor<1x32x32xf32> loc("transpose(jvp())/dot_general")
     %new = stablehlo.subtract %own, %mine : tensor<4x32xf32>
     %next = stablehlo.subtract %expert, %de : tensor<1x32x32xf32>
     sdy.return %new, %next : tensor<4x32xf32>, tensor<1x32x32xf32>

@@ -26,6 +26,9 @@
 using namespace mlir;
 using namespace zpp;
 
+using Node = ValueGraph::Node;
+using Edge = ValueGraph::Edge;
+
 /// The longest way between an exchange and its expert.
 static constexpr int64_t kMostMoves = 256;
 
@@ -41,7 +44,7 @@ static bool isExponential(Operation *op) {
 
 /// True if `op`, or null for what passes values on, takes rows along `edge` as
 /// they are, or each element by itself.
-static bool movesRows(Operation *op, const ValueGraph::Edge &edge) {
+static bool movesRows(Operation *op, const Edge &edge) {
   if (!op || edge.operand < 0 || edge.isMoved)
     return true;
   return (isLookup(op) && edge.operand == 0) ||
@@ -294,7 +297,8 @@ Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
     if (!areTaken({*result, dim}, exchange.axes, isCut))
       return {Rule::Exchange,
               "it moves no rows of experts: no product with a weight that each "
-              "device has for itself takes or makes them"};
+              "device has for itself takes or makes them; weights-of names "
+              "weights"};
     if (!isActivation(*operand))
       return {Rule::Exchange, "it moves masks, numbers or probabilities, not "
                               "activations"};
@@ -306,6 +310,28 @@ Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
     return {Rule::Exchange, "the step chooses by what it moves, as it compares "
                             "it or makes whole numbers of it"};
   return {};
+}
+
+/// Returns the inputs of the step that hold weights which it updates with what
+/// autodiff has made: no codebooks, which it moves towards activations.
+static llvm::DenseSet<Value>
+findTrainedInputs(const ValueGraph &graph, const StepFlow &flow,
+                  const StepFlow::ValueSet &ancestors) {
+  std::vector<char> follows(graph.size());
+  for (Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    follows[node] = op && isProduct(op) && graph.isTransposed(node);
+  }
+  graph.markForward(follows, [](const Edge &, Node) { return true; });
+  SmallVector<Value> results = llvm::map_to_vector(
+      graph.getReturned(), [&](Node node) { return graph.getValue(node); });
+  llvm::DenseSet<Value> trained;
+  for (auto [node, result, input] :
+       llvm::zip_equal(graph.getReturned(), results,
+                       flow.getHeldInputs(results, ancestors)))
+    if (input && follows[node] && input.getType() == result.getType())
+      trained.insert(input);
+  return trained;
 }
 
 void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
@@ -348,12 +374,12 @@ void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
           !bits.empty())
         return {Rule::Bits, "its elements are bits, not numbers: " + bits};
       if (!exchanges) {
+        llvm::DenseSet<Value> trained =
+            findTrainedInputs(getProver().getGraph(), flow, ancestors);
         for (auto &[input, axes] : splitInputs)
-          if (auto argument = cast<BlockArgument>(input);
-              isa<FloatType>(getElementTypeOrSelf(input)) &&
-              ancestors.contains(input) &&
-              (flow.isReturned(argument) ||
-               declared.weights.contains(argument)))
+          if (trained.contains(input) ||
+              (isFloatTensor(input.getType()) &&
+               declared.weights.contains(cast<BlockArgument>(input))))
             weights[input] = axes;
         exchanges.emplace(getProver().getGraph(), flow, weights, collectives);
       }

@@ -18,8 +18,8 @@ namespace zpp {
 /// change.
 class Exchanges {
 public:
-  /// `weights` are the inputs of the step that it updates and computes
-  /// gradients from, with the axes along which devices have parts of them.
+  /// `weights` are the inputs of the step that gradients update, with the axes
+  /// along which devices have parts of them.
   Exchanges(const ValueGraph &graph, const StepFlow &flow,
             const llvm::MapVector<mlir::Value, std::vector<AxisRef>> &weights,
             llvm::ArrayRef<StepCollective> collectives);
