@@ -26,8 +26,6 @@ An option and its value are one word or two: --mesh=gpu:4, --mesh gpu:4.
 Collectives, with the time of the plain collective from the same run, which on
 cuda is NCCL's own:
   reduce_scatter, all_gather, all_reduce
-Kernels alone, with the bytes per second of a copy from the same run:
-  quantize, dequantize, dequantize_reduce, dequantize_reduce_quantize
 Speeds of the links, for the compiler's option `links`, with the largest size:
   --calibrate
 
@@ -37,9 +35,8 @@ Speeds of the links, for the compiler's option `links`, with the largest size:
   --format=i8:i4       none, i8 or i4 for each hop of a reduce_scatter, also in
                        an all_reduce, from the innermost outwards: the last for
                        the outermost tier, the one before it for all in between,
-                       one alone for one hop;
-                       for dequantize_reduce_quantize i8 or i4, from and to;
-                       one, by default i8, for all others and for one tier
+                       one alone for one hop; one, by default i8, for an
+                       all_gather and for one tier
   --reduced=i8         none, i8 or i4 for the gathers of an all_reduce
   --block=128          elements that share a scale: 32 to 2048
   --stages=1           parts of a reduce_scatter or all_reduce that overlap
@@ -241,32 +238,12 @@ Options perf::parseOptions(int argc, char **argv) {
 // Checks
 //===----------------------------------------------------------------------===//
 
-namespace {
-struct Operation {
-  const char *name;
-  /// The most formats that --format may name. Where there are hops also at most
-  /// the number of tiers.
-  size_t maxFormats;
-  bool isKernel = false;
-};
-constexpr Operation kOperations[] = {
-    {kReduceScatter, SIZE_MAX},
-    {kAllGather, 1},
-    {kAllReduce, SIZE_MAX},
-    {"quantize", 1, /*isKernel=*/true},
-    {"dequantize", 1, /*isKernel=*/true},
-    {"dequantize_reduce", 1, /*isKernel=*/true},
-    {"dequantize_reduce_quantize", 2, /*isKernel=*/true},
-    {kCalibrate, 0},
-};
-} // namespace
-
 void perf::checkOptions(Options &options, const Mesh &mesh) {
   const std::string name = quote(options.operation);
-  const Operation *operation = std::find_if(
-      std::begin(kOperations), std::end(kOperations),
-      [&](const Operation &other) { return options.operation == other.name; });
-  if (operation == std::end(kOperations))
+  bool isAllReduce = options.operation == kAllReduce;
+  bool hasHops = isAllReduce || options.operation == kReduceScatter;
+  bool isCalibration = options.operation == kCalibrate;
+  if (!hasHops && !isCalibration && options.operation != kAllGather)
     throw error("expected an operation, but got " + name +
                 "; see zpp-perf --help");
   auto refuse = [&](const char *option) {
@@ -274,17 +251,15 @@ void perf::checkOptions(Options &options, const Mesh &mesh) {
       throw error("expected no " + it->first + " for " + name + ", but got " +
                   quote(it->second));
   };
-  bool isAllReduce = options.operation == kAllReduce;
-  bool hasHops = isAllReduce || options.operation == kReduceScatter;
   if (!hasHops)
     refuse("--stages");
   if (!isAllReduce)
     refuse("--reduced");
-  if (options.operation == kCalibrate)
+  if (isCalibration)
     for (const char *option : {"--type", "--format", "--block"})
       refuse(option);
 
-  size_t maxFormats = hasHops ? mesh.getAxes().size() : operation->maxFormats;
+  size_t maxFormats = hasHops ? mesh.getAxes().size() : isCalibration ? 0 : 1;
   if (options.formats.empty()) {
     options.formats = {WireFormat::I8, WireFormat::I4};
     options.formats.resize(std::min<size_t>(maxFormats, 2));
@@ -294,8 +269,4 @@ void perf::checkOptions(Options &options, const Mesh &mesh) {
                 (maxFormats == 1 ? " format for " : " formats for ") + name +
                 (hasHops ? " on mesh " + quote(options.mesh) : "") +
                 ", but got " + std::to_string(options.formats.size()));
-  if (operation->isKernel &&
-      std::count(options.formats.begin(), options.formats.end(),
-                 WireFormat::None) > 0)
-    throw error("expected format i8 or i4 for " + name + ", but got 'none'");
 }

@@ -197,14 +197,6 @@ void Plan::plain(const rt::PlainCollective &collective, Place from, Place to) {
        from, to});
 }
 
-void Plan::copy(int64_t count, Place from, Place to) {
-  operations.push_back(
-      {[=](zpp_rt_rank *rank, const void *input, void *output) {
-         zpp_rt_copy(rank, output, input, count);
-       },
-       from, to});
-}
-
 //===----------------------------------------------------------------------===//
 // Execution
 //===----------------------------------------------------------------------===//

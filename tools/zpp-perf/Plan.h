@@ -59,8 +59,6 @@ public:
                  Place from, Place to);
   /// The communication library's own collective.
   void plain(const rt::PlainCollective &collective, Place from, Place to);
-  /// A copy, which kernels are compared with.
-  void copy(int64_t count, Place from, Place to);
 
   int64_t inputBytes() const { return bytes[0]; }
   int64_t outputBytes() const { return bytes[1]; }

@@ -131,9 +131,8 @@ public:
     flushOutput();
   }
 
-  /// Measures `plan` on `input`, or on random elements of `type`.
-  Measurement measure(const Plan &plan, ElementType type,
-                      const std::vector<uint8_t> *input = nullptr) const;
+  /// Measures `plan` on random elements of `type`.
+  Measurement measure(const Plan &plan, ElementType type) const;
 
   /// L2 distance over all ranks, relative to `expected`.
   double getError(ElementType type, const std::vector<uint8_t> &measured,
@@ -176,18 +175,13 @@ std::vector<double> Bench::gather(double value) const {
   return values;
 }
 
-Measurement Bench::measure(const Plan &plan, ElementType type,
-                           const std::vector<uint8_t> *input) const {
+Measurement Bench::measure(const Plan &plan, ElementType type) const {
   constexpr int kRounds = 5;
   Plan::Run run(plan, rank);
   // Without memory on the rank there is no need for any here.
   check();
-  {
-    std::vector<uint8_t> data =
-        input ? *input
-              : makeData(type, plan.inputBytes() / elementBytes(type), index);
-    run.write(data.data());
-  }
+  run.write(
+      makeData(type, plan.inputBytes() / elementBytes(type), index).data());
   run();
   check();
   Measurement measurement{0, 0, run.read()};
@@ -304,71 +298,6 @@ static void calibrate(const Bench &bench) {
   bench.print("links=%s\n", links.c_str());
 }
 
-/// Measures a kernel alone, on a tensor that is cut into one chunk per rank.
-static void runKernel(const Bench &bench) {
-  const Options &options = bench.options;
-  int64_t ranks = bench.mesh.numDevices();
-  WireFormat format = options.formats.front(), to = options.formats.back();
-  const std::string &name = options.operation;
-  bench.print("%12s %12s %10s %12s %8s\n", "bytes", "time_usec", "GB/s",
-              "copy_GB/s", "percent");
-  for (int64_t bytes = options.minBytes; bytes <= options.maxBytes;
-       bytes *= 2) {
-    int64_t unit = ranks * elementBytes(options.type);
-    int64_t elements = (bytes + unit - 1) / unit * ranks;
-    int64_t chunk = elements / ranks;
-    int64_t tensorBytes = elements * elementBytes(options.type);
-    SliceMap map;
-    map.factors = {ranks};
-    map.chunkFactors = {0};
-    map.extent = elements;
-    map.unit = chunk;
-    SliceMap partial = map;
-    partial.extent = chunk;
-    partial.unit = (chunk + ranks - 1) / ranks;
-    auto getWireBytes = [&](WireFormat format, const SliceMap &map) {
-      return map.numChunks() *
-             getChunkLayout(map.elementsPerChunk(), format, options.block)
-                 .chunkBytes;
-    };
-
-    Plan quantize(tensorBytes, getWireBytes(format, map));
-    quantize.quantize(options.type, format, options.block, map, Plan::input(),
-                      Plan::output());
-    Measurement measured = bench.measure(quantize, options.type);
-    Plan plan = quantize;
-    std::vector<uint8_t> wire;
-    if (name != "quantize") {
-      wire = std::move(measured.result);
-      if (name == "dequantize") {
-        plan = Plan(wire.size(), tensorBytes);
-        plan.dequantize(options.type, format, options.block, map, Plan::input(),
-                        Plan::output());
-      } else if (name == "dequantize_reduce") {
-        plan = Plan(wire.size(), chunk * elementBytes(options.type));
-        plan.reduce(ranks, chunk, options.type, format, options.block,
-                    options.type, Plan::input(), Plan::output());
-      } else {
-        plan = Plan(wire.size(), getWireBytes(to, partial));
-        plan.reduceQuantize(ranks, format, options.block, to, options.block,
-                            partial, Plan::input(), Plan::output());
-      }
-      measured = bench.measure(plan, options.type, &wire);
-    }
-    Plan copy(plan.inputBytes(), plan.inputBytes());
-    copy.copy(plan.inputBytes(), Plan::input(), Plan::output());
-    Measurement copied =
-        bench.measure(copy, options.type, wire.empty() ? nullptr : &wire);
-    double rate = static_cast<double>(plan.inputBytes() + plan.outputBytes()) /
-                  measured.usec / 1e3;
-    double copyRate =
-        2 * static_cast<double>(copy.inputBytes()) / copied.usec / 1e3;
-    bench.print("%12lld %12.1f %10.3f %12.3f %8.1f\n",
-                static_cast<long long>(tensorBytes), measured.usec, rate,
-                copyRate, 100 * rate / copyRate);
-  }
-}
-
 static void runRank(const Options &options, const Mesh &mesh,
                     zpp_rt_world *world, int64_t index, int64_t device) {
   char message[512];
@@ -384,10 +313,8 @@ static void runRank(const Options &options, const Mesh &mesh,
     runCollective(bench, rt::PlainCollective::AllGather);
   else if (options.operation == kAllReduce)
     runCollective(bench, rt::PlainCollective::AllReduce);
-  else if (options.operation == kCalibrate)
-    calibrate(bench);
   else
-    runKernel(bench);
+    calibrate(bench);
   zpp_rt_rank_destroy(rank);
 }
 
