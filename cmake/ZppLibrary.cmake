@@ -23,6 +23,8 @@ if(ZPP_PRECOMPILE_HEADERS)
     <mlir/Transforms/DialectConversion.h>)
 endif()
 
+option(ZPP_UNITY_BUILD "Compile sources of a library together: twice as fast from nothing" OFF)
+
 # Compiles a target that includes MLIR's headers as LLVM was compiled, and with
 # these headers precompiled. Programs get the code of libraries then: it is what
 # the precompiled header has.
@@ -54,7 +56,8 @@ function(zpp_add_library name)
   add_library(zpp::${export_name} ALIAS ${name})
   set_target_properties(${name} PROPERTIES
     EXPORT_NAME ${export_name}
-    POSITION_INDEPENDENT_CODE ON)
+    POSITION_INDEPENDENT_CODE ON
+    UNITY_BUILD ${ZPP_UNITY_BUILD})
   target_compile_features(${name} PUBLIC cxx_std_17)
   target_include_directories(${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -67,7 +67,7 @@ static Decision<> canConvert(Operation *op) {
   return Yes();
 }
 
-static LogicalResult verifyConvertible(Operation *op) {
+static LogicalResult verifyCallable(Operation *op) {
   Decision<> decision = canConvert(op);
   if (decision)
     return success();
@@ -109,8 +109,8 @@ struct Globals {
 };
 
 template <typename OpT>
-struct LowerDecomposedOp : public OpConversionPattern<OpT> {
-  LowerDecomposedOp(MLIRContext *context, std::shared_ptr<Globals> globals)
+struct CallRuntimeForOp : public OpConversionPattern<OpT> {
+  CallRuntimeForOp(MLIRContext *context, std::shared_ptr<Globals> globals)
       : OpConversionPattern<OpT>(context), globals(std::move(globals)) {}
 
   LogicalResult
@@ -154,7 +154,7 @@ struct LowerCopy : public OpConversionPattern<memref::CopyOp> {
 static void populatePatterns(RewritePatternSet &patterns,
                              const std::shared_ptr<Globals> &globals) {
 #define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  patterns.add<LowerDecomposedOp<OP>>(patterns.getContext(), globals);
+  patterns.add<CallRuntimeForOp<OP>>(patterns.getContext(), globals);
 #include "zpp/Runtime/Entrypoints.def"
   patterns.add<LowerCopy>(patterns.getContext(), globals);
 }
@@ -335,7 +335,7 @@ public:
         return;
       }
       if (isa_and_present<ZeroDialect>(op->getDialect())) {
-        isConvertible &= succeeded(verifyConvertible(op));
+        isConvertible &= succeeded(verifyCallable(op));
         return;
       }
       auto function = op->getParentOfType<func::FuncOp>();

@@ -64,7 +64,7 @@ Settings zpp::getSettings(const ZeroPPOptions &options) {
   return settings;
 }
 
-static bool sendsDifferences(const ZeroPPOptions &options) {
+bool zpp::sendsDifferences(const ZeroPPOptions &options) {
   return StringRef(options.weights).ends_with(":delta");
 }
 

@@ -26,6 +26,9 @@ struct Settings {
 
 Settings getSettings(const ZeroPPOptions &options);
 
+/// Returns whether weights are sent as differences.
+bool sendsDifferences(const ZeroPPOptions &options);
+
 /// All reasons why the pipeline cannot do what the options say, with what to
 /// write instead. Empty if it can.
 llvm::SmallVector<std::string> findErrors(const ZeroPPOptions &options);

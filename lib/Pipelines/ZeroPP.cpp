@@ -74,10 +74,6 @@ static std::string getWeightFormat(const ZeroPPOptions &options) {
   return StringRef(options.weights).split(':').first.str();
 }
 
-static bool sendsDifferences(const ZeroPPOptions &options) {
-  return StringRef(options.weights).contains(':');
-}
-
 static bool hasSecondary(const ZeroPPOptions &options) {
   return options.secondary != "none";
 }

@@ -27,7 +27,7 @@ using namespace mlir;
 using namespace zpp;
 
 namespace {
-struct Part {
+struct CopiedPart {
   memref::SubViewOp place;
   memref::CopyOp copy;
 };
@@ -35,7 +35,7 @@ struct Part {
 struct Whole {
   memref::AllocOp alloc;
   /// The parts that can be computed in their places.
-  SmallVector<Part> parts;
+  SmallVector<CopiedPart> parts;
   /// The buffer of the part that is computed first.
   Operation *first;
 };
@@ -50,8 +50,8 @@ public:
 /// Returns the copies directly after the allocation of `whole`, up to one that
 /// may overlap with those before it: the parts follow each other along one
 /// dimension.
-static SmallVector<Part> findParts(memref::AllocOp whole) {
-  SmallVector<Part> parts;
+static SmallVector<CopiedPart> findParts(memref::AllocOp whole) {
+  SmallVector<CopiedPart> parts;
   int64_t rank = whole.getType().getRank();
   std::optional<int64_t> dim;
   SmallVector<int64_t> end;
@@ -82,7 +82,7 @@ static SmallVector<Part> findParts(memref::AllocOp whole) {
 
 /// Whether a zero op before `whole` writes the source of the copy and nothing
 /// else uses that buffer.
-static bool canForward(Part part, memref::AllocOp whole) {
+static bool canForward(CopiedPart part, memref::AllocOp whole) {
   memref::CopyOp copy = part.copy;
   auto buffer = copy.getSource().getDefiningOp<memref::AllocOp>();
   auto type = cast<MemRefType>(part.place.getResult().getType());
@@ -105,7 +105,7 @@ static bool canForward(Part part, memref::AllocOp whole) {
 
 static void forward(Whole &whole) {
   whole.alloc->moveBefore(whole.first);
-  for (Part &part : whole.parts) {
+  for (CopiedPart &part : whole.parts) {
     Operation *buffer = part.copy.getSource().getDefiningOp();
     part.place->moveBefore(buffer);
     part.copy->erase();
@@ -122,9 +122,10 @@ void ForwardPartsPass::runOnOperation() {
     if (alloc->getNumOperands() != 0)
       return;
     Whole whole{alloc, findParts(alloc), nullptr};
-    llvm::erase_if(whole.parts,
-                   [&](const Part &part) { return !canForward(part, alloc); });
-    for (Part &part : whole.parts) {
+    llvm::erase_if(whole.parts, [&](const CopiedPart &part) {
+      return !canForward(part, alloc);
+    });
+    for (CopiedPart &part : whole.parts) {
       Operation *buffer = part.copy.getSource().getDefiningOp();
       if (!whole.first || buffer->isBeforeInBlock(whole.first))
         whole.first = buffer;

@@ -19,10 +19,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 //===----------------------------------------------------------------------===//
 // Sums
 //===----------------------------------------------------------------------===//
@@ -45,10 +41,10 @@ Value Accumulator::hold(OpBuilder &builder, Value result) {
 static Value createPartial(OpBuilder &builder, const OuterHops &hops) {
   builder.setInsertionPoint(hops.getFirst());
   Value partial = hops.getPartial(builder);
-  if (typeOf(partial).getElementType().isF32())
+  if (getTensorType(partial).getElementType().isF32())
     return partial;
   return createOp(builder, partial.getLoc(), guest::kConvert, partial,
-                  typeOf(partial).clone(builder.getF32Type()));
+                  getTensorType(partial).clone(builder.getF32Type()));
 }
 
 /// Returns the partial sums of all layers of `term`, in f32. Loops that write a
@@ -73,7 +69,7 @@ Value Accumulator::getPartial(const GradientTerm &term) {
     at.setInsertionPoint(loop.getYield());
     WhileView extended =
         writeNewStack(at, step->getLoc(), loop, partial,
-                      typeOf(step->getResult(0)).getDimSize(0), index);
+                      getTensorType(step->getResult(0)).getDimSize(0), index);
     at.setInsertionPointAfter(extended.getOperation());
     partial = hold(at, extended.getResult(extended.getNumCarried() - 1));
   }
@@ -297,14 +293,16 @@ Accumulator::takePartials(WhileView loop, unsigned number,
       count = addSaturating(count, getCount(*like));
     partials.partials.push_back(partial);
     partials.counts.push_back(count);
-    partials.begin.push_back(like ? getSumOfPartials(*like)
-                                  : createZeros(builder, loc, typeOf(partial)));
+    partials.begin.push_back(
+        like ? getSumOfPartials(*like)
+             : createZeros(builder, loc, getTensorType(partial)));
   }
   if (!before.terms.empty()) {
     loop->setOperand(
-        number, before.others.empty()
-                    ? createZeros(builder, loc, typeOf(loop.getNext(number)))
-                    : addAll(builder, loc, before.others));
+        number,
+        before.others.empty()
+            ? createZeros(builder, loc, getTensorType(loop.getNext(number)))
+            : addAll(builder, loc, before.others));
     before.eraseAdditions();
   }
   return partials;
@@ -351,8 +349,8 @@ void Accumulator::addPartials(WhileView loop, unsigned number,
     if (!isZeros(init)) {
       total.push_back(init);
       OpBuilder before(loop.getOperation());
-      loop->setOperand(number,
-                       createZeros(before, partials.loc, typeOf(result)));
+      loop->setOperand(
+          number, createZeros(before, partials.loc, getTensorType(result)));
     }
   } else {
     total.push_back(hold(builder, result));

@@ -21,10 +21,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 //===----------------------------------------------------------------------===//
 // Steps
 //===----------------------------------------------------------------------===//
@@ -67,7 +63,7 @@ std::optional<unsigned> zpp::zero::getScaledOperand(Operation *op) {
 
 Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
   Location loc = step->getLoc();
-  RankedTensorType type = typeOf(partial);
+  RankedTensorType type = getTensorType(partial);
   unsigned scaled = *getScaledOperand(step);
   if (step->getNumOperands() == 1)
     return createOp(builder, loc, step->getName().getStringRef(), partial,
@@ -84,7 +80,7 @@ Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
     number = createConstant(builder, loc, one);
   }
   number = createReshape(builder, loc, number, {});
-  if (typeOf(number).getElementType() != type.getElementType())
+  if (getTensorType(number).getElementType() != type.getElementType())
     number = createOp(builder, loc, guest::kConvert, number,
                       RankedTensorType::get({}, type.getElementType()));
   Value all = createOp(builder, loc, guest::kBroadcastInDim, number, type,
@@ -109,7 +105,7 @@ static Operation *getWriteOf(OpResult result) {
   std::optional<LayerWrite> write = getLayerWrite(loop, number);
   // Layers that are not written are zeros.
   return write && write->isOnlyUse && isZeros(loop.getInit(number)) &&
-                 typeOf(result).getDimSize(0) > 0
+                 getTensorType(result).getDimSize(0) > 0
              ? write->update
              : nullptr;
 }
@@ -130,7 +126,7 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
     Operation *op = result.getOwner();
     if (std::optional<OuterHops> hops = getOuterHops(value, group)) {
       // Sums of f16 may be too large for it.
-      if (typeOf(value).getElementType().isF16() ||
+      if (getTensorType(value).getElementType().isF16() ||
           hops->getPartialType().getGlobal().getElementType().isF16())
         return std::nullopt;
       // As many as a type may have.
@@ -138,7 +134,7 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
       for (Operation *step : steps)
         if (getWrittenLayer(step))
           elements = multiplySaturating(
-              elements, typeOf(step->getResult(0)).getDimSize(0));
+              elements, getTensorType(step->getResult(0)).getDimSize(0));
       if (elements > kMaxElements)
         return std::nullopt;
       GradientTerm term{std::move(*hops), {}, {}, 0};
@@ -249,7 +245,7 @@ SmallVector<int64_t> GradientTerm::getLayers() const {
   SmallVector<int64_t> layers;
   for (Operation *step : llvm::reverse(steps))
     if (isLayerWrite(step))
-      layers.push_back(typeOf(step->getResult(0)).getDimSize(0));
+      layers.push_back(getTensorType(step->getResult(0)).getDimSize(0));
   return layers;
 }
 
@@ -269,14 +265,14 @@ Value GradientTerm::build(OpBuilder &builder, Value partial) const {
   if (!layers.empty())
     flat.insert(flat.begin(), count);
   partial = createReshape(builder, loc, partial, flat);
-  if (typeOf(partial).getElementType() != local.getElementType())
+  if (getTensorType(partial).getElementType() != local.getElementType())
     partial = createOp(builder, loc, guest::kConvert, partial,
                        RankedTensorType::get(flat, local.getElementType()));
   SmallVector<Operation *> placements = getPlacements(*this);
   auto cast = llvm::find_if(
       placements, [](Operation *op) { return isNamed(op, guest::kConvert); });
   bool inF32 = cast != placements.end() &&
-               typeOf((*cast)->getResult(0)).getElementType().isF32();
+               getTensorType((*cast)->getResult(0)).getElementType().isF32();
   Value value = hops.build(builder, partial, layers.empty() ? 0 : count, inF32);
   // Up to the write of a layer, the steps work on that alone.
   WeightPath path{value, {}};
@@ -300,7 +296,7 @@ Value GradientTerm::build(OpBuilder &builder, Value partial) const {
     int64_t inner = layers.pop_back_val();
     count /= inner;
     SmallVector<int64_t> shape(
-        typeOf(step->getOperand(1)).getShape().drop_front());
+        getTensorType(step->getOperand(1)).getShape().drop_front());
     shape.insert(shape.begin(), inner);
     if (!layers.empty())
       shape.insert(shape.begin(), count);

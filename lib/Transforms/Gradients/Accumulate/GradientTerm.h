@@ -20,6 +20,10 @@
 
 namespace zpp::zero {
 
+inline mlir::RankedTensorType getTensorType(mlir::Value value) {
+  return mlir::cast<mlir::RankedTensorType>(value.getType());
+}
+
 /// A term that is still to be sent.
 struct GradientTerm {
   OuterHops hops;
