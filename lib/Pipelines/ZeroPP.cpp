@@ -324,11 +324,10 @@ static void addSchedulePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // First the order within each function is decided, then the order of
   // functions among the compute.
   pm.addPass(createPipelineChunksPass());
-  // Iterations of a loop overlap if one gathers what the next one needs. Where
-  // they are too few for that, they need no loop. Starts exist now.
+  // The iterations of a loop do not overlap, but those that are layers need no
+  // loop. Starts exist now.
   WriteLoopsPassOptions write;
-  write.staying = true;
-  write.prefetchBytes = settings.prefetchBytes;
+  write.layers = true;
   pm.addPass(createWriteLoopsPass(write));
   OverlapCollectivesPassOptions overlap;
   overlap.prefetchBytes = settings.prefetchBytes;

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "FormatOptions.h"
-#include "Schedule/Overlap/Plan.h"
 #include "zpp/Support/Limits.h"
 
 using namespace mlir;
@@ -58,12 +57,4 @@ LogicalResult zpp::checkStages(Operation *op, int64_t stages) {
     return success();
   return emitError(op->getLoc(), "expected 1 to ")
          << kMaxStages << " stages, or 0 to choose, but got " << stages;
-}
-
-LogicalResult zpp::verifyPrefetchBytes(Operation *op, int64_t bytes) {
-  if (bytes >= 0 || bytes == kChooseBudget)
-    return success();
-  return emitError(op->getLoc(),
-                   "expected a number of bytes to prefetch, but got ")
-         << bytes;
 }

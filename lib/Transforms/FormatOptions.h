@@ -30,10 +30,6 @@ bool hasFormat(llvm::ArrayRef<zero::QuantAttr> quants);
 /// error at `op` for a number that is out of range.
 llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);
 
-/// Emits an error at `op` if the value of the option `prefetch-bytes` is
-/// neither a size nor kChooseBudget.
-mlir::LogicalResult verifyPrefetchBytes(mlir::Operation *op, int64_t bytes);
-
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H

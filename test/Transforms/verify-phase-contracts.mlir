@@ -57,7 +57,7 @@
 func.func @step(%x: tensor<2xf32>) -> tensor<2xf32> {
   %more = stablehlo.constant dense<false> : tensor<i1>
   %0 = stablehlo.while(%y = %x) : tensor<2xf32>
-  attributes {zpp.loop = {ahead}}
+  attributes {zpp.loop = {first = 1 : i64}}
   cond {
     stablehlo.return %more : tensor<i1>
   } do {

@@ -55,14 +55,11 @@ def test_all_techniques_have_a_row(slow):
             assert 0 <= begin < end <= row.seconds * 1e6 * 1.0001, stream
 
 
-@pytest.mark.parametrize("layers", [8, 17])
-def test_a_scan_keeps_what_layers_keep(layers):
-    """Also where it becomes layers. Where it stays a loop, a part is gathered ahead
-    of it, and is not kept once more."""
+def test_a_scan_keeps_what_layers_keep():
     kept = []
     for scan in False, True:
         trainer = trainer_of(dataclasses.replace(
-            LARGE, layers=layers, scan=scan))
+            LARGE, layers=8, scan=scan))
         step = zpp.export(jax.jit(trainer.step, donate_argnums=0),
                           trainer.abstract_state(), trainer.abstract_batch(BATCH))
         kept.append(zpp.plan(step, mesh=NODES, device="h100",

@@ -14,7 +14,6 @@ from training import ALL_ON, BATCH, NODES, trainer_of
 pytestmark = pytest.mark.compiler
 
 LAYERS = 3
-#: A layer is large enough for four buffers of a loop that stays one.
 LARGE = gpt.Config(layers=LAYERS, width=1024, heads=4, vocab=512, context=8)
 
 
@@ -46,10 +45,3 @@ def test_a_layer_travels_as_without_a_loop(weights):
 
     # The embedding travels alone.
     assert count_gradients(loop) == count_gradients(written) + 1, (loop, written)
-
-
-def test_a_loop_over_more_layers_sends_parts_of_a_layer():
-    loop = transfers(dataclasses.replace(LARGE, scan=True, layers=17))
-    assert loop["forward", "weight", 8] == 0, loop
-    assert sum(count for (phase, role, _), count in loop.items()
-               if (phase, role) == ("forward", "weight")) >= 4, loop

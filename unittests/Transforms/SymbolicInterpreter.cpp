@@ -487,6 +487,8 @@ private:
   }
 
   void copy(Value from, Value to) {
+    if (auto it = numbers.find(from); it != numbers.end())
+      numbers[to] = it->second;
     // Not a reference: a new key may move all values.
     PerRank value = values[from];
     values[to] = std::move(value);

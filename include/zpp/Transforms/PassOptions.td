@@ -88,8 +88,4 @@ def BetweenStepsOption
 class StartOption<string what>
     : Option<"start", "start", "bool", "false", "Take no state, " # what>;
 
-class PrefetchBytesOption<string what>
-    : Option<"prefetchBytes", "prefetch-bytes", "int64_t", "-1",
-             "Bytes " # what # "; -1: of one layer">;
-
 #endif // ZPP_TRANSFORMS_PASSOPTIONS

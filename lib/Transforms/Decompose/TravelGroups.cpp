@@ -161,9 +161,8 @@ static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
   const TravelChain &last = first.back();
   if (areSmall(last.isGather() ? second : first))
     return true;
-  // What an iteration needs first has nothing to hide under, or is gathered
-  // with the iteration before: for all but the last one, so once in vain.
-  if (loop.block == 0 && last.isGather() && last.gap == 0)
+  // What an iteration needs first has nothing to hide under.
+  if (loop.layers == 0 && last.isGather() && last.gap == 0)
     return false;
   return gaps.getUsecBetween(last.gap, second.front().gap) <
          last.getLatencyUsec();
@@ -182,7 +181,7 @@ getNear(std::map<int64_t, SmallVector<TravelChain>> chains,
   }
   // No gradient of this layer is left that small ones could wait for. The links
   // are busy with those of the layer before.
-  if (loop && loop->block > 0 && result.size() > 1 &&
+  if (loop && loop->layers > 0 && result.size() > 1 &&
       !result.back().front().isGather() && areSmall(result.back())) {
     SmallVector<TravelChain> last = result.pop_back_val();
     llvm::move(last, std::back_inserter(result.back()));
@@ -193,7 +192,7 @@ getNear(std::map<int64_t, SmallVector<TravelChain>> chains,
 /// Returns the bytes with which a buffer for some of `chains` is full.
 static int64_t getFull(ArrayRef<TravelChain> chains,
                        const std::optional<LoopPlan> &loop, int64_t bytes) {
-  if (!loop || loop->block > 0 || chains.front().parts.size() < 2)
+  if (!loop || loop->layers > 0 || chains.front().parts.size() < 2)
     return bytes;
   int64_t all = 0;
   for (const TravelChain &chain : chains)

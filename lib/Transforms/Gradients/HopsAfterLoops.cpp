@@ -198,6 +198,6 @@ void zpp::zero::moveHopsUp(ArrayRef<HopsAfterLoop> all) {
       mover.move(hop);
     ProvenanceAnalysis provenances;
     if (WhileView loop = WhileView::get(block->getParentOp()))
-      planIterations(loop, provenances).set(loop);
+      (void)planLayers(loop, provenances);
   }
 }

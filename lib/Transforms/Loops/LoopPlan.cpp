@@ -16,10 +16,8 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// XLA compiles each layer.
-static constexpr int64_t kMostLayers = 16;
-/// A loop that is ahead takes one collective more than it has iterations.
-static constexpr int64_t kLeastAhead = 8;
+/// XLA compiles each layer, in about 0.8 s of a core.
+static constexpr int64_t kMostLayers = 128;
 
 //===----------------------------------------------------------------------===//
 // The attribute
@@ -28,8 +26,7 @@ static constexpr int64_t kLeastAhead = 8;
 static constexpr std::pair<StringLiteral, int64_t LoopPlan::*> kCounts[] = {
     {"first", &LoopPlan::first},
     {"last", &LoopPlan::last},
-    {"block", &LoopPlan::block}};
-static constexpr StringLiteral kAhead = "ahead";
+    {"layers", &LoopPlan::layers}};
 
 LoopPlan LoopPlan::get(WhileView loop) {
   LoopPlan plan;
@@ -40,7 +37,6 @@ LoopPlan LoopPlan::get(WhileView loop) {
     if (auto number = attr.getAs<IntegerAttr>(name))
       plan.*count = number.getValue().getLimitedValue(
           std::numeric_limits<int64_t>::max());
-  plan.ahead = attr.contains(kAhead);
   return plan;
 }
 
@@ -51,8 +47,6 @@ DictionaryAttr LoopPlan::getAttr(MLIRContext *context) const {
     if (this->*count > 0)
       entries.push_back(
           builder.getNamedAttr(name, builder.getI64IntegerAttr(this->*count)));
-  if (ahead)
-    entries.push_back(builder.getNamedAttr(kAhead, builder.getUnitAttr()));
   return builder.getDictionaryAttr(entries);
 }
 
@@ -66,8 +60,7 @@ void LoopPlan::set(WhileView loop) const {
 
 void LoopPlan::takeOut(int64_t LoopPlan::*where, int64_t left) {
   this->*where = 1;
-  block = std::min(block, left);
-  ahead = ahead && left >= kLeastAhead;
+  layers = std::min(layers, left);
 }
 
 bool zpp::hasOneTypePerValue(WhileView loop) {
@@ -89,13 +82,11 @@ static bool canWrite(Operation *op, Attribute attr,
   DictionaryAttr written = plan.getAttr(op->getContext());
   if (written.empty() || written != attr || plan.first > 1 || plan.last > 1)
     return false;
-  if (plan.first == 0 && plan.last == 0 && plan.block == 0)
-    return true;
   std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
   if (!counter || !hasOneTypePerValue(loop))
     return false;
   int64_t left = counter->trips - plan.first - plan.last;
-  return left >= 1 && (plan.block == 0 || plan.block == left);
+  return left >= 1 && (plan.layers == 0 || plan.layers == left);
 }
 
 LogicalResult zpp::verifyLoopPlans(Operation *root) {
@@ -174,8 +165,8 @@ bool zpp::communicates(Operation *op) {
   return getCommunication(op).has_value();
 }
 
-Decision<LoopCounter> zpp::findLayers(WhileView loop,
-                                      ProvenanceAnalysis &provenances) {
+static Decision<int64_t> findLayers(WhileView loop,
+                                    ProvenanceAnalysis &provenances) {
   std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
   if (!counter)
     return LeftAlone("it is not known how often the loop runs");
@@ -203,29 +194,14 @@ Decision<LoopCounter> zpp::findLayers(WhileView loop,
   });
   if (result.wasInterrupted() || !isOverLayers)
     return LeftAlone("its iterations are not the layers of a model");
-  return *counter;
+  return counter->trips;
 }
 
-//===----------------------------------------------------------------------===//
-// The plan
-//===----------------------------------------------------------------------===//
-
-std::optional<int64_t> zpp::getIterations(WhileView loop,
-                                          ProvenanceAnalysis &provenances) {
-  std::optional<int64_t> all =
-      getTripCount(&loop.getBody().front(), provenances);
-  std::optional<int64_t> outer = getTripCount(loop.getOperation(), provenances);
-  if (!all || !outer || *outer < 1)
-    return std::nullopt;
-  return *all / *outer;
-}
-
-LoopPlan zpp::planIterations(WhileView loop, ProvenanceAnalysis &provenances) {
+Decision<int64_t> zpp::planLayers(WhileView loop,
+                                  ProvenanceAnalysis &provenances) {
+  Decision<int64_t> layers = findLayers(loop, provenances);
   LoopPlan plan;
-  if (Decision<LoopCounter> layers = findLayers(loop, provenances))
-    plan.block = layers->trips;
-  else if (std::optional<int64_t> trips = getIterations(loop, provenances);
-           !trips || *trips >= kLeastAhead)
-    plan.ahead = true;
-  return plan;
+  plan.layers = layers ? *layers : 0;
+  plan.set(loop);
+  return layers;
 }

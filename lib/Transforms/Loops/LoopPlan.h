@@ -23,10 +23,7 @@ struct LoopPlan {
   int64_t first = 0, last = 0;
   /// The iterations that follow each other as layers, without a loop: all that
   /// are left, or none.
-  int64_t block = 0;
-  /// Whether weights are gathered one iteration ahead, and gradients scattered
-  /// one behind.
-  bool ahead = false;
+  int64_t layers = 0;
 
   /// Returns the plan that `loop` carries; of one that carries none, that it
   /// stays.
@@ -45,19 +42,11 @@ bool hasOneTypePerValue(WhileView loop);
 /// Emits an error at each loop in `root` with a plan that cannot be written.
 llvm::LogicalResult verifyLoopPlans(mlir::Operation *root);
 
-/// Returns the counter of `loop` where its iterations are the layers of a
+/// Plans that the iterations of `loop` become layers where they are those of a
 /// model, few enough for XLA to compile each: each gathers weights of its own,
-/// or leaves gradients of its own. The collectives may be in any form.
-Decision<LoopCounter> findLayers(WhileView loop,
-                                 ProvenanceAnalysis &provenances);
-
-/// Plans the iterations that stay in `loop`: layers, or a loop that is ahead.
-LoopPlan planIterations(WhileView loop, ProvenanceAnalysis &provenances);
-
-/// Returns the number of iterations of `loop`, if it is known, and also how
-/// often the loops around it run.
-std::optional<int64_t> getIterations(WhileView loop,
-                                     ProvenanceAnalysis &provenances);
+/// or leaves gradients of its own. The collectives may be in any form. Returns
+/// the number of layers.
+Decision<int64_t> planLayers(WhileView loop, ProvenanceAnalysis &provenances);
 
 /// True if `op` gathers or scatters, as a collective of the dialect or a start
 /// of some.

@@ -136,32 +136,16 @@ private:
                         })
                         .wasInterrupted())
         return;
-      LoopPlan plan = planIterations(loop, provenances);
-      plan.set(loop);
-      if (communicatesItself(loop))
-        remarkStaying(loop, plan, provenances);
+      Decision<int64_t> layers = planLayers(loop, provenances);
+      if (layers) {
+        remarkPassed(op, getArgument(), "layers")
+            << "its " + std::to_string(*layers) +
+                   " layers are to follow each other without a loop";
+      } else if (communicatesItself(loop)) {
+        remarkMissed(op, getArgument(), "not-layers")
+            << "stays a loop: " + layers.getReason();
+      }
     });
-  }
-
-  void remarkStaying(WhileView loop, const LoopPlan &plan,
-                     ProvenanceAnalysis &provenances) {
-    if (plan.block > 0) {
-      remarkPassed(loop.getOperation(), getArgument(), "layers")
-          << "its " + std::to_string(plan.block) +
-                 " layers are to follow each other without a loop";
-      return;
-    }
-    remarkMissed(loop.getOperation(), getArgument(), "not-layers")
-        << "stays a loop: " + findLayers(loop, provenances).getReason();
-    if (!plan.ahead)
-      remarkNotAhead(loop, *getIterations(loop, provenances));
-  }
-
-  void remarkNotAhead(WhileView loop, int64_t iterations) {
-    remarkMissed(loop.getOperation(), getArgument(), "not-ahead")
-        << "collectives run in the iteration that needs them: one more "
-           "collective is too much for a loop of " +
-               std::to_string(iterations) + " iterations";
   }
 
   //===--------------------------------------------------------------------===//
@@ -197,8 +181,7 @@ private:
   }
 
   /// Returns the loops in front of which zero-partition-within-node would
-  /// gather. It gathers more there if a loop is no longer ahead without its
-  /// first iteration. That is not known yet, and does not count.
+  /// gather.
   FailureOr<llvm::MapVector<Operation *, Hops>>
   findHopsBefore(const Machine &machine) {
     SecondaryPlanner planner(getOperation(), secondary, betweenSteps);
@@ -271,11 +254,8 @@ private:
     }
     remarkPassed(loop.getOperation(), getArgument(), "peeled") << peeled;
     LoopPlan plan = LoopPlan::get(loop);
-    bool wasAhead = plan.ahead;
     plan.takeOut(where, *left);
     plan.set(loop);
-    if (wasAhead && !plan.ahead && communicatesItself(loop))
-      remarkNotAhead(loop, *left);
   }
 };
 } // namespace

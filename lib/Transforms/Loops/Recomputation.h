@@ -80,68 +80,6 @@ private:
   Recomputation values;
 };
 
-/// Values of the body of a loop as they are in its first or its next iteration.
-class ShiftedValues {
-public:
-  /// With `readsStacks`, layers are known that an iteration reads from a stack,
-  /// `stablehlo.dynamic_slice`, and then writes there. The next iteration reads
-  /// what this one has written (getWrites).
-  explicit ShiftedValues(mlir::Operation *loop, bool readsStacks = false);
-  ShiftedValues(const ShiftedValues &) = delete;
-
-  /// True if `value` depends only on values that the loop carries unchanged and
-  /// on scalars, such as the loop's counter, that depend only on such values
-  /// themselves.
-  bool isPossible(mlir::Value value);
-
-  /// Returns the ops that write to the stacks from which `value` takes layers.
-  /// getNext(value) reads their results, wherever they are.
-  llvm::SmallVector<mlir::Operation *> getWrites(mlir::Value value) const;
-
-  /// True if `value` may differ between iterations. isPossible(value) must be
-  /// true.
-  bool changes(mlir::Value value);
-
-  /// Returns the value that `value` has in the first iteration, computed before
-  /// the loop.
-  mlir::Value getFirst(mlir::OpBuilder &builder, mlir::Value value) {
-    return first.get(builder, value);
-  }
-
-  /// Returns the value that `value` will have in the next iteration, computed
-  /// in this one.
-  mlir::Value getNext(mlir::OpBuilder &builder, mlir::Value value) {
-    return next.get(builder, value);
-  }
-
-  /// Returns the value that `value` has in this iteration, computed once more,
-  /// also if the loop has been replaced. `builder` must stand at the same op
-  /// each time.
-  mlir::Value getAgain(mlir::OpBuilder &builder, mlir::Value value) {
-    return again.get(builder, value);
-  }
-
-private:
-  /// Returns the op that writes a layer to a stack after `read` has taken it
-  /// from there; null if `read` is something else.
-  mlir::Operation *getWrite(mlir::Operation *read) const;
-  bool argumentChanges(mlir::BlockArgument argument) const;
-  /// A recomputation of values of the body. `getArgument` says what an argument
-  /// of the body is at the other place.
-  Recomputation
-  recompute(std::function<mlir::Value(mlir::OpBuilder &, mlir::BlockArgument)>
-                getArgument) const;
-
-  WhileView loop;
-  mlir::Block *body;
-  bool readsStacks;
-  llvm::DenseMap<mlir::Value, bool> possible;
-  /// The ops of the body whose results differ between iterations; computed on
-  /// the first use.
-  std::optional<llvm::DenseSet<mlir::Operation *>> changing;
-  Recomputation first, current, next, again;
-};
-
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_LOOPS_RECOMPUTATION_H

@@ -20,7 +20,7 @@ using namespace zpp;
 
 /// The most layers of a stack. Others are no layers of a model: barriers and
 /// loops would have thousands of values.
-static constexpr int64_t kMostLayers = 64;
+static constexpr int64_t kMostLayers = 128;
 /// The most writes that may follow each other.
 static constexpr int kMostWrites = 1024;
 

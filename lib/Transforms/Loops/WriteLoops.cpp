@@ -7,7 +7,6 @@
 
 #include "Loops/WriteLoops.h"
 
-#include "FormatOptions.h"
 #include "Gradients/HopsAfterLoops.h"
 #include "LocalValues.h"
 #include "Loops/LoopPlan.h"
@@ -105,14 +104,13 @@ public:
   }
 
   void runOnOperation() override {
-    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
-        failed(verifyLoopPlans(getOperation())) ||
-        (staying && failed(verifySchedule(getOperation()))))
+    if (failed(verifyLoopPlans(getOperation())) ||
+        (layers && failed(verifySchedule(getOperation()))))
       return signalPassFailure();
     writeFirst();
     writeLast();
-    if (staying)
-      writeStaying();
+    if (layers)
+      writeAllLayers();
   }
 
 private:
@@ -155,25 +153,20 @@ private:
     }
   }
 
-  /// Writes layers, and collectives ahead. A loop without starts stays.
-  void writeStaying() {
-    SmallVector<WhileView> layers =
-        find([](LoopPlan plan) { return plan.block > 0; });
-    for (WhileView loop : layers)
+  /// A loop without starts stays.
+  void writeAllLayers() {
+    SmallVector<WhileView> loops =
+        find([](LoopPlan plan) { return plan.layers > 0; });
+    for (WhileView loop : loops)
       loop->removeDiscardableAttr(kLoopAttr);
-    llvm::erase_if(layers, [&](WhileView loop) {
+    llvm::erase_if(loops, [&](WhileView loop) {
       if (!loop.getBody().getOps<StartOp>().empty())
         return false;
       remarkMissed(loop.getOperation(), getArgument(), "not-layers")
           << "stays a loop: zpp runs no collective in it";
       return true;
     });
-    writeLayers(getOperation(), layers);
-    HeavyOps compute(getOperation());
-    for (WhileView loop : find([](LoopPlan plan) { return plan.ahead; })) {
-      loop->removeDiscardableAttr(kLoopAttr);
-      rotateLoop(loop, compute, prefetchBytes, getArgument());
-    }
+    writeLayers(getOperation(), loops);
   }
 };
 } // namespace

@@ -8,7 +8,6 @@
 #ifndef ZPP_LIB_TRANSFORMS_LOOPS_WRITELOOPS_H
 #define ZPP_LIB_TRANSFORMS_LOOPS_WRITELOOPS_H
 
-#include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/While.h"
 
 namespace zpp {
@@ -17,13 +16,6 @@ namespace zpp {
 /// other. Stacks that are then only read and written layer by layer become
 /// layers, too.
 void writeLayers(mlir::ModuleOp module, llvm::ArrayRef<WhileView> loops);
-
-/// Has `loop` gather weights that an iteration needs at once one iteration
-/// ahead, and scatter gradients that an iteration does not hide one behind, as
-/// far as `prefetchBytes` allow. Says in remarks of `pass` what moves, and why
-/// the rest does not.
-void rotateLoop(WhileView loop, HeavyOps &compute, int64_t prefetchBytes,
-                llvm::StringRef pass);
 
 } // namespace zpp
 

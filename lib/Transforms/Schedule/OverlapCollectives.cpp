@@ -9,7 +9,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
 #include "Schedule/Overlap/Overlap.h"
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -32,8 +31,13 @@ public:
   using OverlapCollectivesPassBase::OverlapCollectivesPassBase;
 
   void runOnOperation() override {
-    if (failed(verifyPrefetchBytes(getOperation(), prefetchBytes)) ||
-        failed(zero::verifySchedule(getOperation())))
+    if (prefetchBytes < 0 && prefetchBytes != kChooseBudget) {
+      emitError(getOperation().getLoc(),
+                "expected a number of bytes to prefetch, but got ")
+          << prefetchBytes.getValue();
+      return signalPassFailure();
+    }
+    if (failed(zero::verifySchedule(getOperation())))
       return signalPassFailure();
     llvm::SetVector<Block *> blocks;
     getOperation()->walk(

@@ -265,7 +265,7 @@ private:
     Carried carried;
     // Loops that become layers leave no stacks, which would be copied.
     carried.isSplit =
-        kept.stack && LoopPlan::get(kept.stack->loop.loop).block > 0;
+        kept.stack && LoopPlan::get(kept.stack->loop.loop).layers > 0;
     ShardType from = kept.getSource().getType();
     ShardType to = AllGatherOp(kept.gather).getType();
     auto add = [&](ShardType shard, StringRef kind) {

@@ -360,7 +360,7 @@ func.func @bodies(%w: tensor<8x8xf32>, %v: tensor<4x8xf32>) -> (tensor<8x8xf32>,
   // CHECK: call @activate
   // CHECK: zero.all_gather
   %0:2 = stablehlo.while(%i = %c0, %x = %w) : tensor<i32>, tensor<8x8xf32>
-  attributes {zpp.loop = {block = 3 : i64}}
+  attributes {zpp.loop = {layers = 3 : i64}}
   cond {
     %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>

@@ -12,69 +12,68 @@
 // RUN: FileCheck %s --check-prefix=LEFT --input-file=%t.twice
 // RUN: %{twice} --zero-write-loops --remarks-filter=none -o /dev/null
 // Layers of which XLA runs all collectives stay in their loop.
-// RUN: zpp-opt %s --zero-plan-loops=secondary=none --zero-write-loops=staying --remarks-filter=zero-write-loops -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops=secondary=none --zero-write-loops=layers --remarks-filter=zero-write-loops -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=WRITTEN
 
 #mesh = #zero.mesh<"node" = 2, "gpu" = 4>
 
-// Up to 16 layers follow each other without a loop. More stay in one, and are
-// gathered ahead.
+// Up to 128 layers follow each other without a loop. More stay in one.
 
 // CHECK-LABEL: func @layers
-// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {block = 16 : i64}}
-// REMARK: [Passed] layers {{.*}}"its 16 layers are to follow each other without a loop"
+// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {layers = 128 : i64}}
+// REMARK: [Passed] layers {{.*}}"its 128 layers are to follow each other without a loop"
 // WRITTEN: [Missed] not-layers {{.*}}"stays a loop: zpp runs no collective in it"
 // WRITTEN-NOT: not-layers
-func.func @layers(%w: tensor<16x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+func.func @layers(%w: tensor<128x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
   %c0 = stablehlo.constant dense<0> : tensor<i32>
   %c1 = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<16> : tensor<i32>
-  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<16x2xf32>, tensor<16xf32>
+  %end = stablehlo.constant dense<128> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<128x2xf32>, tensor<16xf32>
   cond {
     %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>
   } do {
-    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<16x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<128x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
     %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
     %3 = zero.from_local %2 : tensor<2xf32> to <16xf32, dim 0 = ("node", "gpu") on #mesh>
     %4 = zero.all_gather %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "weight"}} : <16xf32, dim 0 = ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
     %5 = zero.to_local %4 : <16xf32, dim 0 = (2, 4) on #mesh> to tensor<16xf32>
     %6 = stablehlo.multiply %h, %5 : tensor<16xf32>
     %next = stablehlo.add %i, %c1 : tensor<i32>
-    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<16x2xf32>, tensor<16xf32>
+    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<128x2xf32>, tensor<16xf32>
   }
   return %0#2 : tensor<16xf32>
 }
 
 // CHECK-LABEL: func @many
-// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {ahead}}
-// REMARK: [Missed] not-layers {{.*}}"stays a loop: it has 17 iterations, and XLA would compile each: 16 are the most"
-func.func @many(%w: tensor<17x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<129x2xf32>, tensor<16xf32>{{$}}
+// REMARK: [Missed] not-layers {{.*}}"stays a loop: it has 129 iterations, and XLA would compile each: 128 are the most"
+func.func @many(%w: tensor<129x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
   %c0 = stablehlo.constant dense<0> : tensor<i32>
   %c1 = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<17> : tensor<i32>
-  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<17x2xf32>, tensor<16xf32>
+  %end = stablehlo.constant dense<129> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<129x2xf32>, tensor<16xf32>
   cond {
     %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>
   } do {
-    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<17x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<129x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
     %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
     %3 = zero.from_local %2 : tensor<2xf32> to <16xf32, dim 0 = ("node", "gpu") on #mesh>
     %4 = zero.all_gather %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "weight"}} : <16xf32, dim 0 = ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
     %5 = zero.to_local %4 : <16xf32, dim 0 = (2, 4) on #mesh> to tensor<16xf32>
     %6 = stablehlo.multiply %h, %5 : tensor<16xf32>
     %next = stablehlo.add %i, %c1 : tensor<i32>
-    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<17x2xf32>, tensor<16xf32>
+    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<129x2xf32>, tensor<16xf32>
   }
   return %0#2 : tensor<16xf32>
 }
 
-// An iteration that gathers what all others do is no layer. If the first one
-// keeps it for them, seven are left, too few for one more collective.
+// An iteration that gathers what all others do is no layer. The first one keeps
+// it for them.
 
 // CHECK-LABEL: func @micro_batches
-// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {ahead}}
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<2xf32>, tensor<16xf32>{{$}}
 // FIRST-LABEL: func @micro_batches
 // FIRST: stablehlo.while({{.*}} attributes {zpp.loop = {first = 1 : i64}}
 // REMARK: [Missed] not-layers {{.*}}"stays a loop: its iterations are not the layers of a model"
@@ -97,35 +96,8 @@ func.func @micro_batches(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32
   return %0#2 : tensor<16xf32>
 }
 
-// So are seven from the beginning.
-
-// CHECK-LABEL: func @few
-// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>{{$}}
-// REMARK: [Missed] not-layers
-// REMARK: [Missed] not-ahead {{.*}}"collectives run in the iteration that needs them: one more collective is too much for a loop of 7 iterations"
-func.func @few(%w: tensor<7x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
-  %c0 = stablehlo.constant dense<0> : tensor<i32>
-  %c1 = stablehlo.constant dense<1> : tensor<i32>
-  %end = stablehlo.constant dense<7> : tensor<i32>
-  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>
-  cond {
-    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %more : tensor<i1>
-  } do {
-    %1 = stablehlo.dynamic_slice %v, %c0, %c0, sizes = [1, 2] : (tensor<7x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
-    %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
-    %3 = zero.from_local %2 : tensor<2xf32> to <16xf32, dim 0 = ("node", "gpu") on #mesh>
-    %4 = zero.all_gather %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "weight"}} : <16xf32, dim 0 = ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
-    %5 = zero.to_local %4 : <16xf32, dim 0 = (2, 4) on #mesh> to tensor<16xf32>
-    %6 = stablehlo.multiply %h, %5 : tensor<16xf32>
-    %next = stablehlo.add %i, %c1 : tensor<i32>
-    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>
-  }
-  return %0#2 : tensor<16xf32>
-}
-
 // CHECK-LABEL: func @unknown
-// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {ahead}}
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>{{$}}
 // REMARK: [Missed] not-layers {{.*}}"stays a loop: it is not known how often the loop runs"
 func.func @unknown(%w: tensor<7x2xf32>, %x: tensor<16xf32>, %end: tensor<i32>) -> tensor<16xf32> {
   %c0 = stablehlo.constant dense<0> : tensor<i32>
@@ -147,16 +119,15 @@ func.func @unknown(%w: tensor<7x2xf32>, %x: tensor<16xf32>, %end: tensor<i32>) -
   return %0#2 : tensor<16xf32>
 }
 
-// Without the last micro-batch, seven are left, too.
+// Without the last micro-batch, seven are left.
 
 // CHECK-LABEL: func @sums
-// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {ahead}}
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<4xf32>, tensor<8x32xf32>{{$}}
 // LAST-LABEL: func @sums
 // LAST: stablehlo.while({{.*}} attributes {zpp.loop = {last = 1 : i64}}
 // LATER: [Passed] peeled {{.*}}Function=sums
-// LATER: [Missed] not-ahead {{.*}}Function=sums {{.*}}"collectives run in the iteration that needs them: one more collective is too much for a loop of 7 iterations"
 // TWICE-LABEL: func @sums
-// TWICE: stablehlo.while({{.*}} attributes {zpp.loop = {block = 7 : i64, last = 1 : i64}}
+// TWICE: stablehlo.while({{.*}} attributes {zpp.loop = {last = 1 : i64, layers = 7 : i64}}
 // LEFT: [Passed] peeled {{.*}}Function=sums
 // LEFT-NOT: Function=sums
 func.func @sums(%x: tensor<8x32xf32>) -> tensor<4xf32> {
@@ -165,7 +136,7 @@ func.func @sums(%x: tensor<8x32xf32>) -> tensor<4xf32> {
   %end = stablehlo.constant dense<8> : tensor<i32>
   %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
   %0:3 = stablehlo.while(%i = %c0, %s = %zeros, %g = %x) : tensor<i32>, tensor<4xf32>, tensor<8x32xf32>
-  attributes {zpp.loop = {block = 8 : i64}}
+  attributes {zpp.loop = {layers = 8 : i64}}
   cond {
     %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>

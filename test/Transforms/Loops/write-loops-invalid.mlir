@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-write-loops=staying --verify-diagnostics
+// RUN: zpp-opt %s --zero-write-loops=layers --verify-diagnostics
 // Only that pass expects a schedule.
 // RUN: zpp-opt %s --zero-coalesce-collectives -o /dev/null
 

@@ -1,5 +1,5 @@
-// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=layers --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=layers --zero-plan-loops --zero-write-loops=layers --remarks-filter=none --split-input-file | FileCheck %s
 
 #mesh = #zero.mesh<"gpu" = 8>
 module @zpp_host {
@@ -301,9 +301,9 @@ func.func @many(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: tensor<1x2x
     %n = stablehlo.add %i, %one : tensor<i32>
     stablehlo.return %n, %4 : tensor<i32>, tensor<16x16xf32>
   }
-  %none = stablehlo.constant dense<0.0> : tensor<65x2x16xf32>
-  %t = stablehlo.dynamic_update_slice %none, %l0, %one, %zero, %zero : (tensor<65x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<65x2x16xf32>
-  %e = stablehlo.dynamic_slice %t, %one, %zero, %zero, sizes = [1, 2, 16] : (tensor<65x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+  %none = stablehlo.constant dense<0.0> : tensor<129x2x16xf32>
+  %t = stablehlo.dynamic_update_slice %none, %l0, %one, %zero, %zero : (tensor<129x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<129x2x16xf32>
+  %e = stablehlo.dynamic_slice %t, %one, %zero, %zero, sizes = [1, 2, 16] : (tensor<129x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
   return %b#1, %e : tensor<16x16xf32>, tensor<1x2x16xf32>
 }
 

@@ -1,6 +1,6 @@
-// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --zero-plan-loops --zero-write-loops=staying --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=staying --remarks-filter=zero-plan-loops --split-input-file -o /dev/null 2>&1 \
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=layers --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=layers --zero-plan-loops --zero-write-loops=layers --remarks-filter=none --split-input-file | FileCheck %s
+// RUN: zpp-opt %s --zero-plan-loops --zero-write-loops=layers --remarks-filter=zero-plan-loops --split-input-file -o /dev/null 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=REMARK
 
 #mesh = #zero.mesh<"gpu" = 8>
@@ -401,25 +401,25 @@ func.func @unknown(%x: tensor<16x16xf32>, %w: tensor<8x2x16xf32>, %end: tensor<i
   return %r#1 : tensor<16x16xf32>
 }
 
-// REMARK: [Missed] not-layers | {{.*}}stays a loop: it has 17 iterations, and XLA would compile each: 16 are the most
+// REMARK: [Missed] not-layers | {{.*}}stays a loop: it has 129 iterations, and XLA would compile each: 128 are the most
 // CHECK-LABEL: func @many
 // CHECK: stablehlo.while(
-func.func @many(%x: tensor<16x16xf32>, %w: tensor<17x2x16xf32>) -> tensor<16x16xf32> {
+func.func @many(%x: tensor<16x16xf32>, %w: tensor<129x2x16xf32>) -> tensor<16x16xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>
-  %seventeen = stablehlo.constant dense<17> : tensor<i32>
-  %r:3 = stablehlo.while(%i = %zero, %a = %x, %s = %w) : tensor<i32>, tensor<16x16xf32>, tensor<17x2x16xf32>
+  %seventeen = stablehlo.constant dense<129> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %a = %x, %s = %w) : tensor<i32>, tensor<16x16xf32>, tensor<129x2x16xf32>
   cond {
     %c = stablehlo.compare LT, %i, %seventeen : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
   } do {
-    %0 = stablehlo.dynamic_slice %s, %i, %zero, %zero, sizes = [1, 2, 16] : (tensor<17x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
+    %0 = stablehlo.dynamic_slice %s, %i, %zero, %zero, sizes = [1, 2, 16] : (tensor<129x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
     %1 = stablehlo.reshape %0 : (tensor<1x2x16xf32>) -> tensor<2x16xf32>
     %2 = zero.start @zpp_host::@gather(%1) {origins = [{role = "weight"}]} : (tensor<2x16xf32>) -> tensor<16x16xf32>
     %3 = zero.wait %2 from(%1 : tensor<2x16xf32>) : tensor<16x16xf32>
     %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
     %n = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %n, %4, %s : tensor<i32>, tensor<16x16xf32>, tensor<17x2x16xf32>
+    stablehlo.return %n, %4, %s : tensor<i32>, tensor<16x16xf32>, tensor<129x2x16xf32>
   }
   return %r#1 : tensor<16x16xf32>
 }

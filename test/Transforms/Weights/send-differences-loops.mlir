@@ -1,9 +1,6 @@
 // DEFINE: %{keep} = --zero-partition-within-node=between-steps=all
-// RUN: zpp-opt %s %{keep} --zero-send-differences=block=32 --remarks-filter=none --split-input-file | FileCheck %s
-// RUN: zpp-opt %s %{keep} --zero-send-differences="block=32 start" --remarks-filter=none --split-input-file \
-// RUN:   | FileCheck %s --check-prefix=START
 // RUN: zpp-opt %s --zero-plan-loops %{keep} --zero-send-differences=block=32 --remarks-filter=none --split-input-file \
-// RUN:   | FileCheck %s --check-prefix=SPLIT
+// RUN:   | FileCheck %s --check-prefixes=SPLIT,SENT
 // RUN: zpp-opt %s --zero-plan-loops %{keep} --zero-send-differences="block=32 start" --remarks-filter=none --split-input-file \
 // RUN:   | FileCheck %s --check-prefixes=SPLIT,BEGUN
 // RUN: sed '/zpp.loop/d' %s | zpp-opt %{keep} --remarks-filter=none --split-input-file \
@@ -20,45 +17,23 @@
 
 // The forward loop takes its layer from the stacks that the step before has
 // left, adds the difference, and writes it to them again. The backward loop
-// reads what it leaves. The state is a stack of layers, so its dim is one more.
+// reads what it leaves. Each layer is state by itself. The first step sends whole
+// weights and leaves both stacks.
 
-// CHECK: zpp.state = [{dim = 1 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 3, 512>, source = 0 : i64, type = tensor<1536xbf16>}, {dim = 1 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 3, 512>, source = 0 : i64, type = tensor<3072xbf16>}]
-// CHECK-LABEL: func.func public @main
-// CHECK: sdy.manual_computation{{.*}} ({{.*}}, %[[OWN:[^:]+]]: tensor<192xbf16>, %[[HELD:[^:]+]]: tensor<384xbf16>)
-// CHECK-DAG: %[[OWN0:.*]] = stablehlo.reshape %[[OWN]] : (tensor<192xbf16>) -> tensor<3x64xbf16>
-// CHECK-DAG: %[[HELD0:.*]] = stablehlo.reshape %[[HELD]] : (tensor<384xbf16>) -> tensor<3x128xbf16>
-// CHECK: %[[FORWARD:.*]]:4 = stablehlo.while(%[[I:[^ ]+]] = %{{.*}}, %{{.*}} = %{{.*}}, %[[HELDS:[^ ]+]] = %[[HELD0]], %[[OWNS:[^ ]+]] = %[[OWN0]])
-// CHECK: } do {
-// CHECK: stablehlo.dynamic_slice %[[OWNS]], %[[I]],
-// CHECK: stablehlo.dynamic_slice %[[HELDS]], %[[I]],
-// CHECK: %[[SENT:.*]] = zero.encode %{{.*}} minus %[[BEFORE:.*]] : {{.*}}#zero.quant<i4, block = 32>
-// CHECK: %[[MOVED:.*]] = zero.all_gather %[[SENT]] along ["node"] :
-// CHECK: zero.decode %[[MOVED]] plus
-// CHECK: zero.decode %[[SENT]] plus %[[BEFORE]]
-// CHECK: zero.all_gather {{.*}} along ["gpu"]
-// CHECK-DAG: %[[HELD1:.*]] = stablehlo.dynamic_update_slice %[[HELDS]], %{{.*}}, %[[I]],
-// CHECK-DAG: %[[OWN1:.*]] = stablehlo.dynamic_update_slice %[[OWNS]], %{{.*}}, %[[I]],
-// CHECK: stablehlo.return %{{.*}}, %{{.*}}, %[[HELD1]], %[[OWN1]]
-// CHECK: stablehlo.while
-// CHECK: stablehlo.dynamic_slice %[[FORWARD]]#2,
-// CHECK-NOT: along ["node"]
-// CHECK-DAG: stablehlo.reshape %[[FORWARD]]#3 : (tensor<3x64xbf16>) -> tensor<192xbf16>
-// CHECK-DAG: stablehlo.reshape %[[FORWARD]]#2 : (tensor<3x128xbf16>) -> tensor<384xbf16>
-
-// The first step sends whole weights and leaves both stacks.
-// START: zpp.state = [{dim = 1 : i64, {{.*}} kind = "own"
-// START-LABEL: func.func public @main(%{{.*}}: tensor<3x512xbf16>, %{{.*}}: tensor<4096xbf16>)
-// START: %[[FORWARD:.*]]:4 = stablehlo.while(
-// START: zero.all_gather {{.*}} along ["node"] {zpp.keep = 3
-// START-DAG: stablehlo.reshape %[[FORWARD]]#3 : (tensor<3x64xbf16>) -> tensor<192xbf16>
-// START-DAG: stablehlo.reshape %[[FORWARD]]#2 : (tensor<3x128xbf16>) -> tensor<384xbf16>
-
-// Each layer is state by itself. The loop has stacks of them.
 // SPLIT: zpp.state = [{dim = 0 : i64, factors = array<i64: 2, 4, 4, 1>, kind = "own", shape = array<i64: 512>, source = 0 : i64, type = tensor<512xbf16>}, {dim = 0 : i64, factors = array<i64: 2, 0, 4, 1>, kind = "held", shape = array<i64: 512>, source = 0 : i64, type = tensor<1024xbf16>}, {{{.*}}}, {{{.*}}}, {{{.*}}}, {dim = 0 : i64, {{.*}} kind = "held", {{.*}}}]
 // SPLIT-LABEL: func.func public @main
 // SPLIT: %[[FORWARD:.*]]:4 = stablehlo.while(
+// SENT: %[[SENT:.*]] = zero.encode %{{.*}} minus %[[BEFORE:.*]] : {{.*}}#zero.quant<i4, block = 32>
+// SENT: %[[MOVED:.*]] = zero.all_gather %[[SENT]] along ["node"] :
+// SENT: zero.decode %[[MOVED]] plus
+// SENT: zero.decode %[[SENT]] plus %[[BEFORE]]
+// SENT: zero.all_gather {{.*}} along ["gpu"]
+// BEGUN: zero.all_gather {{.*}} along ["node"] {zpp.keep = 3
 // SPLIT: stablehlo.dynamic_slice %[[FORWARD]]#3, %{{.*}}, sizes = [1, 64]
 // SPLIT: stablehlo.dynamic_slice %[[FORWARD]]#2, %{{.*}}, sizes = [1, 128]
+// SENT: stablehlo.while
+// SENT: stablehlo.dynamic_slice %[[FORWARD]]#2,
+// SENT-NOT: along ["node"]
 // SPLIT: sdy.return {{.*}}
 // BEGUN: return {{.*}} : tensor<3x512xbf16>, tensor<4096xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>, tensor<512xbf16>, tensor<1024xbf16>
 
@@ -79,7 +54,7 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
-    attributes {zpp.loop = {ahead}}
+    attributes {zpp.loop = {layers = 3 : i64}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
@@ -123,10 +98,6 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
 // Weights that the step does not change are gathered in front of the loop,
 // where zero-keep-frozen can leave the gather out.
 
-// CHECK-LABEL: func.func public @main
-// CHECK: zero.all_gather {{.*}} along ["node"]
-// CHECK: stablehlo.while
-// CHECK-NOT: along ["node"]
 sdy.mesh @mesh = <["node"=2, "gpu"=4]>
 func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor<3x512xbf16>, tensor<4096xbf16>) {
   %0:2 = "sdy.manual_computation"(%w, %y) <{
@@ -139,7 +110,7 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
-    attributes {zpp.loop = {ahead}}
+    attributes {zpp.loop = {layers = 3 : i64}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
@@ -181,7 +152,6 @@ func.func public @main(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tensor
 
 // A loop with an op of the dialect in a region stays a loop, and so do its stacks.
 
-// CHECK-LABEL: func.func public @inner
 // SHORT-LABEL: func.func public @inner
 // SPLIT-LABEL: func.func public @inner
 // SPLIT-NOT: concatenate
@@ -198,7 +168,7 @@ func.func public @inner(%w: tensor<3x512xbf16>, %y: tensor<4096xbf16>) -> (tenso
     %c2 = stablehlo.constant dense<2> : tensor<i32>
     %c3 = stablehlo.constant dense<3> : tensor<i32>
     %f:2 = stablehlo.while(%i = %c0, %h = %x) : tensor<i32>, tensor<512xbf16>
-    attributes {zpp.loop = {ahead}}
+    attributes {zpp.loop = {layers = 3 : i64}}
     cond {
       %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>

@@ -103,58 +103,6 @@ TEST(RecomputationTest, ValuesOfAnotherLoopsIteration) {
   EXPECT_EQ(slice->getOperand(1), index);
 }
 
-TEST(RecomputationTest, ValuesOfTheFirstAndTheNextIteration) {
-  ParsedModule module(getLoops());
-  Operation *loop = module.op("loop"), *layer = module.op("layer");
-  ShiftedValues values(loop);
-  EXPECT_TRUE(values.isPossible(layer->getResult(0)));
-  EXPECT_TRUE(values.changes(layer->getResult(0)));
-  EXPECT_FALSE(values.isPossible(module.value("negated")));
-  EXPECT_FALSE(values.isPossible(WhileView(loop).getCarried(2)));
-  EXPECT_FALSE(values.changes(WhileView(loop).getCarried(1)));
-
-  OpBuilder outside(loop);
-  Operation *first =
-      values.getFirst(outside, layer->getResult(0)).getDefiningOp();
-  EXPECT_EQ(first->getBlock(), loop->getBlock());
-  EXPECT_EQ(first->getOperand(0), module.input(0));
-  EXPECT_EQ(first->getOperand(1), loop->getOperand(0));
-
-  OpBuilder inside(&WhileView(loop).getBody().back());
-  Operation *next = values.getNext(inside, layer->getResult(0)).getDefiningOp();
-  Operation *counter = next->getOperand(1).getDefiningOp();
-  ASSERT_TRUE(counter);
-  EXPECT_TRUE(isNamed(counter, "stablehlo.add"));
-  EXPECT_EQ(counter->getOperand(0), WhileView(loop).getCarried(0));
-}
-
-TEST(RecomputationTest, LayersOfStacksThatTheLoopUpdates) {
-  const char *read = R"(%mine = "stablehlo.dynamic_slice"(%o, %i, %c0)
-      <{slice_sizes = array<i64: 1, 8>}> {tag = "mine"}
-      : (tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>)";
-  ParsedModule module(getLoops("%i", read));
-  Operation *loop = module.op("loop"), *update = module.op("update");
-  Value mine = module.value("mine");
-  EXPECT_FALSE(ShiftedValues(loop).isPossible(mine));
-
-  ShiftedValues values(loop, /*readsStacks=*/true);
-  EXPECT_TRUE(values.isPossible(mine));
-  EXPECT_TRUE(values.changes(mine));
-  EXPECT_EQ(values.getWrites(mine), SmallVector<Operation *>{update});
-  EXPECT_TRUE(values.getWrites(module.value("layer")).empty());
-  OpBuilder outside(loop);
-  EXPECT_EQ(values.getFirst(outside, mine).getDefiningOp()->getOperand(0),
-            module.input(1));
-  OpBuilder inside(&WhileView(loop).getBody().back());
-  EXPECT_EQ(values.getNext(inside, mine).getDefiningOp()->getOperand(0),
-            update->getResult(0));
-
-  // Another layer than the one that it has read.
-  ParsedModule other(getLoops("%c0", read));
-  EXPECT_FALSE(ShiftedValues(other.op("loop"), /*readsStacks=*/true)
-                   .isPossible(other.value("mine")));
-}
-
 TEST(LayerStacksTest, FindsTheWriteOfALayer) {
   ParsedModule module(getLoops());
   WhileView loop(module.op("loop"));

@@ -117,8 +117,7 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     join in any case: a gather the one before it, a gradient the one after it.
     A gradient counts where it is computed, since scans scatter all of them at
     the end of an iteration. Gathers that an iteration needs first take only
-    small ones along, because `zero-write-loops` has them run an iteration
-    ahead. Where the loop becomes layers, its last gradients join the ones
+    small ones along: nothing hides them. Where the loop becomes layers, its last gradients join the ones
     before them if they are small.
 
     ```

@@ -16,16 +16,12 @@ def PlanLoopsPass : Zpp_ModulePass<"zero-plan-loops"> {
     Notes on each loop with collectives, as `zpp.loop`, what `zero-write-loops` is
     to write. Passes in between see what will be there.
 
-    - `block`: its iterations, at most 16, follow each other as layers. They are
-      the layers of a model: all weights that it gathers depend on the number of
-      the iteration, or it stores what it scatters in a stack, at its own place.
-      So a loop over micro-batches stays one, as does a loop around other loops
-      that communicate. Without a loop, the layers overlap as those of a step that
-      was written without one.
-    - `ahead`: weights are gathered one iteration ahead, and gradients scattered
-      one behind. That takes one collective more than the loop has iterations, so
-      these must be 8 or more, or an unknown number. An iteration that is written
-      outside does not count.
+    - `layers`: so many iterations follow each other without a loop, at most 128.
+      They are the layers of a model: all weights that it gathers depend on the
+      number of the iteration, or it stores what it scatters in a stack, at its
+      own place. So a loop over micro-batches stays one, as does a loop around
+      other loops that communicate. Without a loop, the layers overlap as those of
+      a step that was written without one.
     - `first`: the first iteration stands in front of the loop. Weights do not
       change between micro-batches: zero-partition-within-node, with the same
       options, would gather their secondary partitions in front of the loop,
@@ -46,7 +42,7 @@ def PlanLoopsPass : Zpp_ModulePass<"zero-plan-loops"> {
     what becomes of loops, and why others stay.
 
     ```
-    loop i = 0 .. 3: step(i)          ->  loop {block = 3} i = 0 .. 3: step(i)
+    loop i = 0 .. 3: step(i)          ->  loop {layers = 3} i = 0 .. 3: step(i)
     ```
   }];
   let options = [
@@ -78,9 +74,7 @@ def WriteLoopsPass : Zpp_ModulePass<"zero-write-loops"> {
     where hops scatter another dim than that of the layers, or leave the whole sum
     on each device, and where all that the sum is multiplied by is known before.
 
-    The rest is written with `staying`, once there are starts.
-
-    A `block` follows without a loop. XLA sees as little of the neighbors of an
+    Layers are written with `layers`, once there are starts. XLA sees as little of the neighbors of an
     iteration as in a loop: activations that enter the loop pass through an
     `optimization_barrier`, so that a backward pass still computes them again
     where it was written so, and so do the number of each iteration and the stacks
@@ -91,35 +85,12 @@ def WriteLoopsPass : Zpp_ModulePass<"zero-write-loops"> {
     stack that is joined from layers or begins as zeros, and is only read and
     written layer by layer, is replaced by its layers.
 
-    In a loop that is `ahead`, two kinds of collectives have too little compute in
-    their own iteration to hide under:
-
-    - Weights that are needed before the first heavy op are gathered before the
-      loop for the first iteration, and in each iteration for the next one. Their
-      operands must be slices of values that the loop carries unchanged, chosen by
-      its counter. The gather of the last iteration is not used.
-    - Gradients whose scatters would not end with the iteration, if the links took
-      as long for all of its gradients as it computes, are scattered in the next
-      one, and those of the last iteration after the loop. The loop must do
-      nothing with the result except store it in a slice of a stack or add it to a
-      sum, and must have at least two iterations. The first one scatters zeros,
-      which are stored where the true result replaces them later, or added to the
-      sum. What follows from a scatter moves with it.
-
-    Remarks say what moves, and why the rest does not.
-
     ```
-    loop {block = 2} i: step(i)       ->  step(0); step(1)
-    loop {ahead} i:                   ->  start(0)
-      start(i); wait; dot                 loop i: wait; start(i + 1); dot
+    loop {layers = 2} i: step(i)      ->  step(0); step(1)
     ```
   }];
   let options = [
-    Option<"staying", "staying", "bool", "false",
-           "Write the iterations that stay in loops, too">,
-    PrefetchBytesOption<"that a loop may carry from one iteration to the "
-                        "next: first gathered weights, then gradients and "
-                        "the results of their scatters">,
+    Option<"layers", "layers", "bool", "false", "Write layers, too">,
   ];
 }
 

@@ -117,9 +117,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     ```
   }];
   let options = [
-    PrefetchBytesOption<"of weights that may be gathered before they are "
-                        "needed, and of gradients that may wait to be "
-                        "scattered">,
+    Option<"prefetchBytes", "prefetch-bytes", "int64_t", "-1",
+           "Bytes of weights that may be gathered before they are needed, and "
+           "of gradients that may wait to be scattered; -1: of one layer">,
   ];
 }
 

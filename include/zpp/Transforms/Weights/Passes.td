@@ -55,11 +55,10 @@ def PartitionWithinNodePass : Zpp_ModulePass<"zero-partition-within-node"> {
     flat tensor that is sharded over all axes, so that each device has its own
     part.
 
-    A loop over layers that is planned to become them, or to be ahead
-    (`zero-plan-loops`), gathers the secondary partition of a layer in its
-    iteration and leaves it to the backward loop in a stack, if the operand is
-    known an iteration ahead: it is then gathered there, under the compute of the
-    layer before. Hoisted, nothing hides the gathers of all layers. A partition
+    A loop that is planned to become layers (`zero-plan-loops`) gathers the
+    secondary partition of a layer in its iteration and leaves it to the backward
+    loop in a stack, if the operand is known before: it is then gathered under the
+    compute of the layer before. Hoisted, nothing hides the gathers of all layers. A partition
     that is kept for the next step, or that another manual computation reads, is
     hoisted in any case.
 

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
-#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Dialect/Guest/LayerOps.h"

@@ -7,11 +7,11 @@
 
 #include "Chains.h"
 #include "LocalValues.h"
-#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Analysis/Roles/Roles.h"
+#include "zpp/Dialect/Guest/While.h"
 
 #include <queue>
 

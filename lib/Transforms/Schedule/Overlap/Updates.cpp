@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Loops/Deferral.h"
 #include "Overlap.h"
 #include "zpp/Analysis/Collectives.h"
 

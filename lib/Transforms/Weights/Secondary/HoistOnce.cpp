@@ -189,7 +189,7 @@ bool SecondaryPlanner::canKeepInIteration(const SecondaryPlan &plan,
     return keepInBlock(within, /*computations=*/{}).has_value();
   std::optional<KeepInLoop> inLoop = keepInLoop(within, ancestors);
   return !(plan.isBetweenSteps && isFrozen(forward)) && inLoop &&
-         isKnownAhead(*inLoop, forward);
+         isKnownBefore(*inLoop, forward);
 }
 
 static int64_t countLoopsAround(Operation *op) {

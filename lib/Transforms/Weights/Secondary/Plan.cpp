@@ -254,7 +254,7 @@ Decision<PlaceToKeep> SecondaryPlanner::choosePlace(ArrayRef<AllGatherOp> group,
     return PlaceToKeep{std::move(*kept), computations};
   std::optional<KeepInLoop> inLoop =
       computations.empty() ? keepInLoop(group, ancestors) : std::nullopt;
-  if (!isBetweenSteps && inLoop && isKnownAhead(*inLoop, group.front()))
+  if (!isBetweenSteps && inLoop && isKnownBefore(*inLoop, group.front()))
     return PlaceToKeep{std::move(*inLoop)};
   Decision<HoistStack> stack = hoistStack(group, ancestors);
   if (stack)
@@ -486,15 +486,15 @@ SecondaryPlanner::keepBetweenSteps(ArrayRef<AllGatherOp> group) {
     return std::nullopt;
   std::optional<KeepInLoop> kept =
       keepInLoop(group, getAncestors(group, *around));
-  return kept && isKnownAhead(*kept, forward) ? kept : std::nullopt;
+  return kept && isKnownBefore(*kept, forward) ? kept : std::nullopt;
 }
 
-/// True if what `forward` gathers can be gathered in the iteration before the
-/// one that needs it, and the plan of the loop is to do so.
-bool SecondaryPlanner::isKnownAhead(const KeepInLoop &kept,
-                                    AllGatherOp forward) {
-  LoopPlan plan = LoopPlan::get(kept.loop.loop);
-  return (plan.ahead || plan.block > 0) &&
-         ShiftedValues(kept.loop.loop.getOperation())
-             .isPossible(getSource(forward).getLocal());
+/// True if the loop becomes layers, and what `forward` gathers is there before
+/// they begin.
+bool SecondaryPlanner::isKnownBefore(const KeepInLoop &kept,
+                                     AllGatherOp forward) {
+  return LoopPlan::get(kept.loop.loop).layers > 0 &&
+         IterationValues(kept.loop, kept.loop.counter, [](Operation *op) {
+           return mayRepeat(op, Effort::Scalars);
+         }).canGet(getSource(forward).getLocal());
 }

@@ -155,7 +155,7 @@ private:
   keepInLoop(llvm::ArrayRef<AllGatherOp> group,
              llvm::ArrayRef<mlir::Operation *> ancestors);
   std::optional<KeepInLoop> keepBetweenSteps(llvm::ArrayRef<AllGatherOp> group);
-  bool isKnownAhead(const KeepInLoop &kept, AllGatherOp forward);
+  bool isKnownBefore(const KeepInLoop &kept, AllGatherOp forward);
   /// True if the step does not change what `gather` gathers.
   bool isFrozen(AllGatherOp gather);
   double countTimes(llvm::ArrayRef<AllGatherOp> group);

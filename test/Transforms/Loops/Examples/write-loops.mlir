@@ -1,7 +1,7 @@
 // What `zero-write-loops` makes of input.mlir is output.mlir.
 // RUN: split-file %s %t
 // RUN: zpp-opt %t/output.mlir -o %t/expected.mlir
-// RUN: zpp-opt %t/input.mlir --zero-write-loops=staying --remarks-filter=none | diff %t/expected.mlir -
+// RUN: zpp-opt %t/input.mlir --zero-write-loops=layers --remarks-filter=none | diff %t/expected.mlir -
 
 //--- input.mlir
 #mesh = #zero.mesh<"gpu" = 8>
@@ -21,7 +21,7 @@ func.func @layers(%x: tensor<4x16xf32>, %w: tensor<2x2x32xf32>, %v:
   %one = stablehlo.constant dense<1> : tensor<i32>
   %two = stablehlo.constant dense<2> : tensor<i32>
   %r:3 = stablehlo.while(%i = %zero, %a = %x, %s = %w) : tensor<i32>, tensor<4x16xf32>, tensor<2x2x32xf32>
-  attributes {zpp.loop = {block = 2 : i64}}
+  attributes {zpp.loop = {layers = 2 : i64}}
   cond {
     %c = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>

@@ -3,7 +3,6 @@
     python doubling.py KIND N
 
 constants: what is gathered is scaled by N squarings of a constant.
-loop: a loop stores what it scatters at an index that is N squarings of one.
 calls: N functions without compute, of which each calls the next one twice.
 collectives: such functions, the last one with an all_gather.
 recursion: two functions call each other, and one of them has a product.
@@ -90,39 +89,9 @@ def doubling_calls(count: int, last: str) -> str:
     ) + function(f"f{count}", last)
 
 
-def loop(count: int) -> str:
-    carried = f"tensor<i32>, {MATRIX}, tensor<8x2x32xf32>"
-    return HOST + f"""
-func.func @step(%x: {MATRIX}, %s: tensor<8x2x32xf32>) -> tensor<8x2x32xf32> {{
-  %zero = "stablehlo.constant"() <{{value = dense<0> : tensor<i32>}}> : () -> tensor<i32>
-  %one = "stablehlo.constant"() <{{value = dense<1> : tensor<i32>}}> : () -> tensor<i32>
-  %n = "stablehlo.constant"() <{{value = dense<8> : tensor<i32>}}> : () -> tensor<i32>
-  %r:3 = "stablehlo.while"(%zero, %x, %s) ({{
-  ^bb0(%i: tensor<i32>, %a: {MATRIX}, %b: tensor<8x2x32xf32>):
-    %c = "stablehlo.compare"(%i, %n) <{{comparison_direction = #stablehlo<comparison_direction LT>}}> : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    "stablehlo.return"(%c) : (tensor<i1>) -> ()
-  }}, {{
-  ^bb0(%i: tensor<i32>, %a: {MATRIX}, %b: tensor<8x2x32xf32>):
-    %k = "stablehlo.constant"() <{{value = dense<1> : tensor<i32>}}> : () -> tensor<i32>
-{squarings("%k", count, "tensor<i32>")}\
-    %0 = "stablehlo.dot_general"(%a, %a) : ({MATRIX}, {MATRIX}) -> {MATRIX}
-    %1 = zero.start @zpp_host::@scatter(%0) {{origins = [{{role = "gradient"}}]}} : ({MATRIX}) -> tensor<2x32xf32>
-    %2 = zero.wait %1 from(%0 : {MATRIX}) : tensor<2x32xf32>
-    %3 = "stablehlo.reshape"(%2) : (tensor<2x32xf32>) -> tensor<1x2x32xf32>
-    %4 = "stablehlo.dynamic_update_slice"(%b, %3, %q, %zero, %zero) : (tensor<8x2x32xf32>, tensor<1x2x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<8x2x32xf32>
-    %5 = "stablehlo.add"(%i, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
-    "stablehlo.return"(%5, %0, %4) : ({carried}) -> ()
-  }}) {{zpp.loop = {{ahead}}}} : ({carried}) -> ({carried})
-  return %r#2 : tensor<8x2x32xf32>
-}}
-"""
-
-
 def main(kind: str, count: int) -> None:
     if kind == "constants":
         print(constants(count))
-    elif kind == "loop":
-        print(loop(count))
     elif kind == "calls":
         print(calls(doubling_calls(
             count, f'  %r = "stablehlo.negate"(%x) : ({MATRIX}) -> {MATRIX}\n')))

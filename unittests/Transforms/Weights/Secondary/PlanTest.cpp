@@ -174,16 +174,16 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
   EXPECT_EQ(way->indices, SmallVector<Value>{backward.getCarried(0)});
 }
 
-// A layer that is only cast is known an iteration ahead, one that is computed
-// is not. Only a loop that is planned to be ahead makes use of it.
+// A layer that is only cast is known before the loop, one that is computed is
+// not. Only a loop that is planned to become layers makes use of it.
 TEST(SecondaryPlanTest, KeepsInIterations) {
   auto isInLoop = [](const std::string &op, BetweenSteps betweenSteps,
-                     bool isAhead) {
+                     int64_t layers) {
     ParsedModule module(getLoops("%l1 = \"stablehlo." + op + R"("(%l)
       : (tensor<2xf32>) -> tensor<2xf32>
     )"));
     LoopPlan plan;
-    plan.ahead = isAhead;
+    plan.layers = layers;
     plan.set(WhileView(module.op("loop of forward")));
     auto decisions = decide(module.get(), "gpu", betweenSteps);
     EXPECT_TRUE(succeeded(decisions));
@@ -193,10 +193,10 @@ TEST(SecondaryPlanTest, KeepsInIterations) {
     EXPECT_NE(isInLoop, weight.plan->isHoisted());
     return isInLoop;
   };
-  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, true));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, false));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, true));
-  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, true));
+  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, 3));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 0));
+  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, 3));
+  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, 3));
 }
 
 TEST(SecondaryPlanTest, LeavesOtherLoopsAlone) {

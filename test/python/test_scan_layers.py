@@ -1,8 +1,7 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops over so many layers that their iterations overlap: what the runtime
-gathers an iteration ahead and scatters one behind changes no bit. Neither do calls
-in branches."""
+"""Loops that become layers, and those around them: what the runtime gathers before
+a layer needs it changes no bit. Neither do calls in branches."""
 
 import functools
 
@@ -17,8 +16,7 @@ from training import ALL_ON, FAST, same_bits
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
 
-#: Loops of at least so many layers stay loops.
-LEAST = 17
+LAYERS = 5
 MATRIX = forms.MATRIX
 
 
@@ -59,34 +57,27 @@ def form(scan, layers, spec=forms.STACK, wrap=forms.inside, **options):
 
 
 FORMS = {
-    "scan": form(forms.scan, LEAST),
-    "odd": form(forms.scan, LEAST + 1),
-    "unrolled": form(forms.scan, 2 * LEAST, unroll=2),
-    "unrolled-with-a-rest": form(forms.scan, 2 * LEAST + 1, unroll=2),
-    "short": form(forms.scan, LEAST - 1),
-    "outside": form(forms.scan, LEAST, wrap=forms.outside),
-    # The first gathers of the backward pass follow from nothing in the forward pass.
-    "outside, short": form(forms.scan, LEAST - 1, wrap=forms.outside),
+    "scan": form(forms.scan, LAYERS),
+    "unrolled": form(forms.scan, 2 * LAYERS, unroll=2),
+    "unrolled-with-a-rest": form(forms.scan, 2 * LAYERS + 1, unroll=2),
+    "outside": form(forms.scan, LAYERS, wrap=forms.outside),
     # Calls that read nothing of the iteration stay in it.
-    "around, short": form(forms.scan, 5, wrap=around),
-    "policy-dots": form(forms.scan, LEAST, checkpoint=policy("dots_saveable")),
+    "around": form(forms.scan, LAYERS, wrap=around),
+    "policy-dots": form(forms.scan, LAYERS, checkpoint=policy("dots_saveable")),
     "policy-everything-again":
-        form(forms.scan, LEAST, checkpoint=policy("nothing_saveable")),
-    "micro-batches": form(deep_scan, LEAST),
+        form(forms.scan, LAYERS, checkpoint=policy("nothing_saveable")),
+    "micro-batches": form(deep_scan, LAYERS),
     "nested": forms.Form(forms.inside(forms.nested_scan, forms.STACKS),
-                         ((2, LEAST, *MATRIX), forms.STACKS)),
+                         ((2, LAYERS, *MATRIX), forms.STACKS)),
 }
 
 
-#: Forms in which differences are sent in the iterations, rather than before the loop.
-IN_ITERATIONS = {"scan", "odd", "unrolled", "policy-dots",
-                 "policy-everything-again", "micro-batches"}
-#: Forms whose loop becomes layers, each with differences of its own.
-AS_LAYERS = {"short"}
-
-
+#: Forms in which each layer has differences of its own, rather than all together
+#: before the loop.
+AS_LAYERS = {"scan", "unrolled", "policy-dots", "policy-everything-again",
+             "micro-batches"}
 #: In a loop that is not in the shard_map, weights are sent whole.
-WHOLE = {"around, short"}
+WHOLE = {"around"}
 
 
 @pytest.mark.filterwarnings("ignore:weights=i4.delta. of the bytes of weights, none")
@@ -107,10 +98,8 @@ def test_gathers_of_a_loop_change_no_bit(name, weights):
     assert forms.sent(report, "before", role="weight", phase="backward") > 0
     assert forms.sent(report, "after", role="weight", phase="backward") == 0
     if weights == "i4:delta" and name not in WHOLE:
-        # Stacks of layers, single layers, or layers in the dim of the weight.
+        # Single layers, or layers in the dim of the weight.
         layouts = fast.rewritten().step.state.layouts.values()
-        assert {len(layout.shape) for layout in layouts} == {
-            3 if name in IN_ITERATIONS else 2}
         assert (MATRIX in {layout.shape for layout in layouts}) == (
             name in AS_LAYERS)
 
