@@ -13,7 +13,7 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
+#include <map>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -273,99 +273,54 @@ private:
 // Layers
 //===----------------------------------------------------------------------===//
 
-/// Returns the places in `sizes` of each run of layers of `period` transfers:
-/// two or more that are alike.
-static std::vector<std::pair<size_t, size_t>>
-findRuns(llvm::ArrayRef<int64_t> sizes, size_t period) {
-  std::vector<std::pair<size_t, size_t>> runs;
-  size_t begin = 0;
-  for (size_t i = 0; i + period <= sizes.size(); ++i) {
-    if (i + period < sizes.size() && sizes[i] == sizes[i + period])
-      continue;
-    if (i - begin >= period)
-      runs.emplace_back(begin, i + period);
-    begin = i + 1;
-  }
-  return runs;
-}
-
-/// Returns the number of transfers of a layer whose runs have the most bytes of
-/// those that are not `explained`, and their part of `all`. The smallest number
-/// of those with about as many: multiples of it have them, too.
-static std::pair<size_t, double> findPeriod(llvm::ArrayRef<int64_t> sizes,
-                                            const std::vector<bool> &explained,
-                                            double all) {
-  constexpr size_t kLongest = 64;
-  constexpr double kSame = 0.02;
-  std::vector<double> parts;
-  double best = 0;
-  for (size_t period = 1; period <= std::min(kLongest, sizes.size() / 2);
-       ++period) {
-    double bytes = 0;
-    for (auto [begin, end] : findRuns(sizes, period))
-      for (size_t i = begin; i < end; ++i)
-        if (!explained[i])
-          bytes += static_cast<double>(sizes[i]);
-    parts.push_back(bytes / all);
-    best = std::max(best, parts.back());
-  }
-  if (best <= 2 * kSame)
-    return {0, 0};
-  auto found =
-      llvm::find_if(parts, [&](double part) { return part >= best - kSame; });
-  return {found - parts.begin() + 1, *found};
-}
-
-static int64_t addUpTo(int64_t a, int64_t b) {
-  int64_t sum;
-  return llvm::AddOverflow(a, b, sum) ? std::numeric_limits<int64_t>::max()
-                                      : sum;
-}
-
 static int64_t addUpAll(llvm::ArrayRef<int64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t(0), addUpTo);
-}
-
-/// Returns the bytes of some transfers, or, where they repeat themselves three
-/// times or more, of one of these layers.
-static int64_t getPartBytes(llvm::ArrayRef<int64_t> sizes) {
-  for (size_t period = 1; 3 * period <= sizes.size(); ++period)
-    if (sizes.drop_front(period) == sizes.drop_back(period))
-      return getPartBytes(sizes.take_back(period));
-  return addUpAll(sizes);
-}
-
-/// Returns the most bytes of a layer if most of the bytes are those of layers.
-/// In the backward pass these may have other transfers than in the forward
-/// pass.
-static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
-  constexpr double kLeast = 0.75;
-  auto all = static_cast<double>(addUpAll(sizes));
-  std::vector<bool> explained(sizes.size(), false);
-  int64_t most = 0;
-  for (double sum = 0; sum < kLeast;) {
-    auto [period, part] = findPeriod(sizes, explained, all);
-    if (period == 0)
-      return std::nullopt;
-    sum += part;
-    for (auto [begin, end] : findRuns(sizes, period)) {
-      std::fill(explained.begin() + begin, explained.begin() + end, true);
-      for (size_t i = begin; i + period <= end; ++i)
-        most = std::max(most, getPartBytes(sizes.slice(i, period)));
-    }
-  }
-  return most;
-}
-
-int64_t zpp::getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop) {
-  int64_t most = 0;
+  int64_t sum = 0;
   for (int64_t size : sizes)
-    most = std::max(most, size);
-  if (most == 0)
-    return 0;
-  if (std::optional<int64_t> bytes = findLayerBytes(sizes))
-    return std::max(most, *bytes);
-  return isLoop ? addUpAll(sizes) : most;
+    if (llvm::AddOverflow(sum, size, sum))
+      return std::numeric_limits<int64_t>::max();
+  return sum;
+}
+
+/// Returns the sums from each of `places` in `sizes` to the next one.
+static std::vector<int64_t> addUpBetween(llvm::ArrayRef<int64_t> sizes,
+                                         llvm::ArrayRef<size_t> places) {
+  std::vector<int64_t> sums;
+  for (size_t i = 1; i < places.size(); ++i)
+    sums.push_back(
+        addUpAll(sizes.slice(places[i - 1], places[i] - places[i - 1])));
+  return sums;
+}
+
+/// Returns the bytes of a layer: what comes from a transfer to the next one of
+/// its kind, if those are three or more and have most of the bytes. Transfers
+/// of one size are of one kind. A layer may have several of them: then it goes
+/// from the longest way to the next one to the next such way.
+static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
+  constexpr size_t kMostOfLayer = 8;
+  std::map<int64_t, std::vector<size_t>> kinds;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    kinds[sizes[i]].push_back(i);
+  const auto &places =
+      std::max_element(kinds.begin(), kinds.end(), [](auto &a, auto &b) {
+        return static_cast<double>(a.first) * a.second.size() <
+               static_cast<double>(b.first) * b.second.size();
+      })->second;
+  if (places.size() < 3 ||
+      addUpAll(sizes.slice(places.front(), places.back() - places.front())) <
+          addUpAll(sizes) / 2)
+    return std::nullopt;
+  std::vector<int64_t> ways = addUpBetween(sizes, places);
+  std::map<int64_t, std::vector<size_t>> byLength;
+  for (size_t i = 0; i < ways.size(); ++i)
+    byLength[ways[i]].push_back(places[i]);
+  for (const auto &[length, begins] : llvm::reverse(byLength))
+    if (begins.size() > 1 && begins.size() * kMostOfLayer >= ways.size()) {
+      std::vector<int64_t> layers = addUpBetween(sizes, begins);
+      auto middle = layers.begin() + layers.size() / 2;
+      std::nth_element(layers.begin(), middle, layers.end());
+      return *middle;
+    }
+  return std::nullopt;
 }
 
 int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {
@@ -377,11 +332,21 @@ int64_t zpp::chooseBudget(const OverlapProblem &problem, bool isLoop) {
       if (transfer.isGather == isGather)
         ordered.emplace_back(isGather ? transfer.need : transfer.ready,
                              &transfer);
+    if (ordered.empty())
+      continue;
     llvm::sort(ordered);
     std::vector<int64_t> sizes;
     for (auto [time, transfer] : ordered)
       sizes.push_back(transfer->bytes);
-    budget = std::max(budget, getLayerBytes(sizes, isLoop));
+    budget = std::max(budget, *std::max_element(sizes.begin(), sizes.end()));
+    if (std::optional<int64_t> layer = findLayerBytes(sizes)) {
+      budget = std::max(budget, *layer);
+      if (isGather)
+        budget =
+            std::max(budget, std::min(addUpAll({*layer, *layer}), kMostOfTwo));
+    } else if (isLoop) {
+      budget = std::max(budget, addUpAll(sizes));
+    }
   }
   return budget;
 }

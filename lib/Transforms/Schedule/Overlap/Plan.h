@@ -26,11 +26,10 @@ constexpr int64_t kChooseBudget = -1;
 /// The least that such a block has: small tensors fill a link only together.
 constexpr int64_t kLeastBudget = 256 << 20;
 
-/// Returns the bytes of one layer, among transfers of `sizes` in the order in
-/// which they are needed: the largest sum of a period after which they repeat,
-/// or the largest transfer if that is larger. If nothing repeats, a loop's body
-/// is a layer. Takes O(n) time.
-int64_t getLayerBytes(const std::vector<int64_t> &sizes, bool isLoop);
+/// The most bytes of two layers that are gathered at a time, one between nodes
+/// and the one before within them. Larger layers compute for longer than they
+/// travel.
+constexpr int64_t kMostOfTwo = 1 << 30;
 
 /// The transfers and heavy ops of a block.
 struct OverlapProblem {
@@ -65,8 +64,9 @@ struct OverlapProblem {
 };
 
 /// Returns the bytes that `problem`, a loop's body if `isLoop`, may have in
-/// flight: one layer. Less keeps a link waiting for compute, more only takes
-/// memory.
+/// flight: one layer, or two small ones that are gathered. Less keeps a link
+/// waiting for compute, more only takes memory. Where no layers follow each
+/// other, the body of a loop is one.
 int64_t chooseBudget(const OverlapProblem &problem, bool isLoop);
 
 /// The places of starts and waits.

@@ -286,61 +286,84 @@ TEST(OverlapPlanTest, RandomBlocks) {
   }
 }
 
-TEST(LayerBytesTest, NothingRepeats) {
-  EXPECT_EQ(getLayerBytes({}, false), 0);
-  EXPECT_EQ(getLayerBytes({}, true), 0);
-  EXPECT_EQ(getLayerBytes({5}, false), 5);
-  // A loop's body is a layer, other ops are not.
-  EXPECT_EQ(getLayerBytes({3, 1, 2}, true), 6);
-  EXPECT_EQ(getLayerBytes({3, 1, 2}, false), 3);
-  EXPECT_EQ(getLayerBytes({0, 0, 0}, false), 0);
-  int64_t most = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(getLayerBytes({most, most - 1}, true), most);
+/// The bytes that gathers of `sizes` MiB, or scatters, may have in flight.
+int64_t getBudget(const std::vector<int64_t> &sizes, bool isGather,
+                  bool isLoop = false) {
+  OverlapProblem problem = getProblem(sizes.size() + 1, {}, 0);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    int64_t at = static_cast<int64_t>(i);
+    addTransfer(problem, isGather, sizes[i] << 20, at, at, at + 1);
+  }
+  return chooseBudget(problem, isLoop) >> 20;
 }
 
-TEST(LayerBytesTest, LayersRepeat) {
+TEST(BudgetTest, NothingRepeats) {
+  EXPECT_EQ(getBudget({}, true), 256);
+  EXPECT_EQ(getBudget({5}, false), 256);
+  EXPECT_EQ(getBudget({0, 0, 0}, true), 256);
+  // A loop's body is a layer, other ops are not.
+  EXPECT_EQ(getBudget({300, 100, 200}, false, true), 600);
+  EXPECT_EQ(getBudget({300, 100, 200}, false), 300);
+  int64_t most = std::numeric_limits<int64_t>::max() >> 20;
+  EXPECT_EQ(getBudget({most, most - 1}, false, true), most);
+  // Small ones that repeat are no layers.
+  EXPECT_EQ(getBudget({300, 1, 1, 1}, false, true), 303);
+}
+
+TEST(BudgetTest, LayersRepeat) {
   // Between an embedding and a head; as a loop over micro-batches, too.
-  std::vector<int64_t> sizes{9};
+  std::vector<int64_t> sizes{90};
   for (int layer = 0; layer < 12; ++layer)
-    for (int64_t size : {4, 4, 4, 4, 10, 10, 10, 1})
+    for (int64_t size : {40, 40, 40, 40, 100, 100, 100, 10})
       sizes.push_back(size);
-  sizes.push_back(9);
-  EXPECT_EQ(getLayerBytes(sizes, false), 47);
-  EXPECT_EQ(getLayerBytes(sizes, true), 47);
+  sizes.push_back(90);
+  EXPECT_EQ(getBudget(sizes, false), 470);
+  EXPECT_EQ(getBudget(sizes, false, true), 470);
+  // Two layers may be gathered at a time, unless they are large.
+  EXPECT_EQ(getBudget(sizes, true), 940);
+  EXPECT_EQ(getBudget(std::vector<int64_t>(40, 600), true), 1024);
+  EXPECT_EQ(getBudget(std::vector<int64_t>(40, 1100), true), 1100);
   // A tensor that is larger than a layer.
-  sizes.back() = 100;
-  EXPECT_EQ(getLayerBytes(sizes, false), 100);
+  sizes.back() = 1000;
+  EXPECT_EQ(getBudget(sizes, false), 1000);
   // Backward, the layers come in the other order.
-  std::vector<int64_t> both{7, 2, 3, 7, 2, 3, 7, 2, 3, 7, 2, 3,
-                            3, 2, 7, 3, 2, 7, 3, 2, 7, 3, 2, 7};
-  EXPECT_EQ(getLayerBytes(both, false), 12);
+  std::vector<int64_t> both;
+  for (int layer = 0; layer < 4; ++layer)
+    both.insert(both.end(), {700, 200, 300});
+  for (int layer = 0; layer < 4; ++layer)
+    both.insert(both.end(), {300, 200, 700});
+  EXPECT_EQ(getBudget(both, false), 1200);
   // Layers of three, and then of four.
   std::vector<int64_t> longer;
   for (int layer = 0; layer < 16; ++layer)
-    longer.insert(longer.end(), {9, 8, 7});
+    longer.insert(longer.end(), {900, 800, 700});
   for (int layer = 0; layer < 16; ++layer)
-    longer.insert(longer.end(), {9, 8, 7, 3});
-  EXPECT_EQ(getLayerBytes(longer, false), 27);
-  // The same on the way back, with some transfers less.
-  std::vector<int64_t> passes{30};
+    longer.insert(longer.end(), {900, 800, 700, 300});
+  EXPECT_EQ(getBudget(longer, false), 2700);
+  // The same on the way back, with some transfers less, and an embedding.
+  std::vector<int64_t> passes{3000};
   for (int layer = 0; layer < 16; ++layer)
-    passes.insert(passes.end(), {1, 6, 2, 1, 8, 1, 9, 1});
-  passes.push_back(30);
+    passes.insert(passes.end(), {100, 600, 200, 100, 800, 100, 900, 100});
+  passes.push_back(3000);
   for (int layer = 0; layer < 16; ++layer)
-    passes.insert(passes.end(), {3, 9, 2, 8, 7});
-  EXPECT_EQ(getLayerBytes(passes, false), 30);
-  EXPECT_EQ(getLayerBytes(passes, true), 30);
-  passes.front() = 1;
-  passes[1 + 16 * 8] = 1;
-  EXPECT_EQ(getLayerBytes(passes, false), 29);
-  EXPECT_EQ(getLayerBytes(passes, true), 29);
+    passes.insert(passes.end(), {300, 900, 200, 800, 700});
+  EXPECT_EQ(getBudget(passes, false), 3000);
+  passes.front() = passes[1 + 16 * 8] = 100;
+  EXPECT_EQ(getBudget(passes, false), 2900);
+  EXPECT_EQ(getBudget(passes, false, true), 2900);
+  // A table that is looked up in each pass is no layer, whatever its size.
+  std::vector<int64_t> looked;
+  for (int pass = 0; pass < 4; ++pass) {
+    looked.push_back(2000);
+    looked.insert(looked.end(), 32, 300);
+  }
+  EXPECT_EQ(getBudget(looked, false), 2000);
   // All alike: one at a time.
-  EXPECT_EQ(getLayerBytes(std::vector<int64_t>(40, 8), false), 8);
+  EXPECT_EQ(getBudget(std::vector<int64_t>(40, 800), false), 800);
 }
 
-TEST(LayerBytesTest, ABudgetIsForTheLargerKind) {
+TEST(BudgetTest, IsForTheLargerKind) {
   OverlapProblem problem = getProblem(100, {}, 0);
-  EXPECT_EQ(chooseBudget(problem, true), kLeastBudget);
   addTransfer(problem, true, kLeastBudget, 1, 0, 9);
   addTransfer(problem, true, 1, 2, 0, 8);
   addTransfer(problem, false, kLeastBudget, 3, 0, 9);
