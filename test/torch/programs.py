@@ -266,8 +266,9 @@ class Program:
 def choose(seed: int) -> Program:
     draw = random.Random(seed)
     words = {word for word, chance in WORDS.items() if draw.random() < chance}
-    if random.Random(f"{seed} raises").random() < 0.15:
-        words.add("raises")
+    # Those of before stay as they were.
+    words |= {word for word in ("raises", "raises-alone", "elsewhere")
+              if random.Random(f"{seed} {word}").random() < 0.15}
     rows = draw.choice((None, None, None, HYBRID, ACROSS, REPLICATED))
     blocks = tuple(draw.choices(BLOCKS, k=draw.randint(1, 4)))
     micro_batches = draw.choice((1, 1, 2, 3))
@@ -395,7 +396,7 @@ def train(program: Program, options: dict[str, Any] | None) -> dict[str, Any]:
             if "unshards" in words:
                 model.blocks[-1].unshard() if isinstance(
                     model.blocks[-1], FSDPModule) else model.unshard()
-            if "raises" in words and number == 0:
+            if words & {"raises", "raises-alone"} and number == 0:
                 fail_in_forward(model, program)
             loss = loss_of(model, program, step * 10 + number) / count
             if loss.requires_grad:
@@ -452,11 +453,22 @@ def save_and_load(model: nn.Module, options: dict[str, Any] | None) -> None:
 
 
 def fail_in_forward(model: Model, program: Program) -> None:
-    """A forward pass that ends with an exception of the last block."""
-    hook = model.blocks[-1].register_forward_pre_hook(lambda *_: 1 / 0)
+    """A forward pass that ends with an exception of the last block; or of the last layer,
+    once all is gathered, on one rank alone, where FSDP2 can go on after that."""
+    is_alone = "raises" not in program.words
+    if is_alone and not hasattr(model, "reset_iter_state"):
+        return
+    def fail(*_):
+        if not is_alone or dist.get_rank() == 1:
+            raise ZeroDivisionError
+
+    failing = model.last if is_alone else model.blocks[-1]
+    hook = failing.register_forward_pre_hook(fail)
     with contextlib.suppress(ZeroDivisionError):
         loss_of(model, program, 97)
     hook.remove()
+    if is_alone:
+        model.reset_iter_state()
     for module in sharded(model):
         module.reshard()
 
@@ -484,7 +496,10 @@ def loss_of(model: nn.Module, program: Program, number: int) -> torch.Tensor:
     numbers = torch.Generator().manual_seed(
         1000 * program.seed + 10 * number + dist.get_rank())
     inputs = torch.randn(BATCH, WIDTH, generator=numbers)
-    return (model(inputs).float() - inputs.roll(1, 1)).square().mean()
+    # Scripts may have tensors made on another device than that of the model.
+    with torch.device("meta" if "elsewhere" in program.words else "cpu"):
+        results = model(inputs)
+    return (results.float() - inputs.roll(1, 1)).square().mean()
 
 
 # Comparing -------------------------------------------------------------------------

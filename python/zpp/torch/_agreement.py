@@ -184,7 +184,8 @@ class Ballots:
 
 
 def _exchange(voters: list[Voter], groups: tuple[dist.ProcessGroup, ...]) -> list[int]:
-    votes = torch.tensor([voter.vote() for voter in voters])
+    # Scripts may make all tensors on another device.
+    votes = torch.tensor([voter.vote() for voter in voters], device="cpu")
     places = {place: vote for place, voter in enumerate(voters)
               if not votes[place] and (vote := voter.vote_on_device()) is not None}
     if places:

@@ -276,6 +276,7 @@ def _is_outermost(module: nn.Module) -> bool:
 
 
 def _by_hand(unshard: Callable[..., Any]) -> Callable[..., Any]:
+    @_disable_dynamo
     @functools.wraps(unshard)
     def call(*args: Any, **kwargs: Any) -> Any:
         _gathers_by_hand.is_now = True

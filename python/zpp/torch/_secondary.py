@@ -296,7 +296,7 @@ def _to_host(value: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None
     """A value in memory of the host, on GPUs once the event has passed."""
     if not value.is_cuda:
         return value, None
-    copied = torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
+    copied = torch.empty((), dtype=value.dtype, device="cpu", pin_memory=True).copy_(
         value, non_blocking=True)
     return copied, torch.cuda.current_stream(value.device).record_event()
 
