@@ -287,7 +287,6 @@ bool Exchanges::decides(Node node) const {
 Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
   std::optional<Node> operand = graph.find(exchange.op->getOperand(0));
   std::optional<Node> result = graph.find(exchange.op->getResult(0));
-  auto object = [](const char *why) { return Objection{Rule::Exchange, why}; };
   if (!operand || !result)
     return {Rule::Exchange, "nothing is known of what it moves"};
   made.clear();
