@@ -296,17 +296,15 @@ std::string Moments::findOtherReader(const NodeSet &all) const {
 // Results
 //===----------------------------------------------------------------------===//
 
-/// Why what follows from `whole` is not the update of the weights whose
-/// gradients it is made of alone; empty if it is.
+/// Why what follows from `whole` is not the update of weights of the shapes of
+/// the gradients that it is made of, alone; empty if it is.
 std::string Moments::checkResults(const Contents &contents, Node whole,
                                   const NodeSet &all, ArrayRef<Node> grams) {
   llvm::DenseSet<Value> weights;
   for (const StepCollective *sum : contents.gradients) {
-    if (sum->argument) {
-      weights.insert(sum->argument);
-      continue;
-    }
-    // Whose gradient it is is not always known, but what can have such a one.
+    weights.insert(sum->argument);
+    // In a backward pass that computes activations again, products are missing
+    // that tell weights of one shape apart.
     for (const std::string &key : getMirrorKeys(*sum))
       weights.insert_range(weightsOf.lookup(key));
   }
@@ -329,7 +327,7 @@ std::string Moments::checkResults(const Contents &contents, Node whole,
              "updated weight of a gradient";
     if (!weights.contains(result.weight))
       return "result " + result.result.describe() +
-             " is updated with it, and it is not known to be made of the "
+             " is updated with it, and it is not known to be made of a "
              "gradient of that weight";
     if (!beside[result.node])
       continue;
