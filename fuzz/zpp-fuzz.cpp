@@ -272,7 +272,7 @@ static std::string choosePipeline(const Entry &entry, Random &random) {
       "zero-fuse-quantization,zero-coalesce-collectives";
   static constexpr llvm::StringLiteral kSchedule =
       "zero-outline-collectives,zero-pipeline-chunks,zero-plan-loops,"
-      "zero-write-loops{staying},zero-overlap-collectives,zero-defer-starts";
+      "zero-write-loops{layers},zero-overlap-collectives,zero-defer-starts";
   static constexpr llvm::StringLiteral kStages =
       "zero-import-collectives,zero-split-hierarchy,"
       "zero-decompose-reduce-scatter{stages=2},zero-reorder-slices,"
