@@ -165,8 +165,8 @@ def clipped(state, batch):
 
 
 def of_another_weight(state, batch):
-    """Which weight of a shape it is does not matter: the backward pass of a layer that
-    is computed again does not tell."""
+    """A step that updates another weight of the same shape: which one it is does not
+    matter, since the backward pass of a layer that is computed again does not tell."""
     loss, moments, _ = first_moments(gather, state, batch)
     updates = tree(lambda m: own(orthogonalize(gather(m))), moments)
     return {"weights": descend(state["weights"], updates[::-1]),
