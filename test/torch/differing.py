@@ -142,8 +142,8 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
     Args:
       at_once: as on GPUs.
       end: that of the latest step: "forward", "backward", "method" for a forward pass
-        that is another method of the model; with "raises" behind it if an exception ends
-        it, of "one" rank alone if so.
+        that is another method of the model; with "raises", or "stops" for an exception of
+        another kind, if one ends it, of "one" rank alone if so.
     """
     with votes_at_once() if at_once else contextlib.nullcontext():
         model = make_model(options)
@@ -170,10 +170,13 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(12):
         update(model, optimizer)
-    if "raises" in end and ("one" not in end or dist.get_rank() == 1):
+    def fail(*_):
+        raise KeyboardInterrupt if "stops" in end else ZeroDivisionError
+
+    if ("raises" in end or "stops" in end) and ("one" not in end or dist.get_rank() == 1):
         # Once all has been gathered.
-        model[2].register_forward_pre_hook(lambda *_: 1 / 0)
-    with contextlib.suppress(ZeroDivisionError):
+        model[2].register_forward_pre_hook(fail)
+    with contextlib.suppress(ZeroDivisionError, KeyboardInterrupt):
         if "method" in end:
             model.infer = functools.partial(type(model).forward, model)
             register_fsdp_forward_method(model, "infer")
@@ -182,8 +185,7 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
             loss = loss_of(model, make_batch())
             if end == "backward":
                 loss.backward()
-    if "raises" in end:
-        model[2]._forward_pre_hooks.clear()
+    model[2]._forward_pre_hooks.clear()
     reshard()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -204,31 +206,43 @@ def weights_by_hand(options, *, at_once: bool, end: str) -> list[torch.Tensor]:
         reshard()
         write()
         # FSDP2 may still have the root of the pass that has failed.
-        weights.append(model[0](make_batch()[0]))
-        reshard()
-        write()
-        weights.append(model(make_batch()[0]))
+        call = model.infer if "method" in end else model
+        for each in (model[0], call, call):
+            weights.append(each(make_batch()[0]))
+            reshard()
+            write()
     return weights
 
 
 def passes_with_another(options) -> tuple[list[float], list[int]]:
-    """Losses of a training where hosts vote once in a pass, and the votes of each step;
-    in the middle of forward passes there are two of another model."""
+    """Losses of three steps and two evaluations where hosts vote once in a pass, and the
+    votes of each; in the middle of forward passes there are two of another model."""
     with votes_at_once():
         teacher, model = (make_model(options) for _ in range(2))
     teacher.requires_grad_(False)
 
     def teach(_, inputs):
+        mean = torch.zeros(())
         with torch.no_grad():
-            return inputs[0] + sum(teacher(inputs[0]).mean() for _ in range(2))
+            for _ in range(2):
+                mean = mean + teacher(inputs[0]).mean()
+                teacher.reshard()
+                for weight in teacher.parameters():
+                    weight.mul_(0.9)
+        return inputs[0] + mean
 
     model[1].register_forward_pre_hook(teach, prepend=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     losses, votes = [], []
-    for _ in range(3):
+    for step in range(5):
         with mock.patch.object(_agreement, "_exchange", side_effect=_agreement._exchange
                                ) as exchange:
-            losses.append(update(model, optimizer))
+            if step < 3:
+                losses.append(update(model, optimizer))
+            else:
+                with torch.no_grad():
+                    losses.append(float(loss_of(model, make_batch())))
+                model.reshard()
         votes.append(exchange.call_count)
     return losses, votes
 

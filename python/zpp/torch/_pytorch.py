@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import functools
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,8 +25,8 @@ from zpp.torch._fsdp import shard_group
 #: The oldest and the newest version that the tests have run with.
 TESTED = (2, 9), (2, 15)
 
-#: FSDP2's function at the begin of a forward pass.
-_FORWARD = "_root_pre_forward"
+#: FSDP2's function before a module is called, and PyTorch's that calls it.
+_BEFORE, _CALL = "_pre_forward", "_call_impl"
 
 
 def check_version() -> None:
@@ -248,12 +249,21 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-#: How many forward passes have begun, and whether gradients are computed in the latest:
-#: FSDP2 gathers without.
-_forward_passes, _has_gradients = 0, False
-#: The module whose call the latest forward pass is, and whether that has not ended.
-_outermost: "weakref.ref[nn.Module] | None" = None
-_is_open: Callable[[], bool] = bool
+class _Pass(NamedTuple):
+    """A forward pass: a call of a module that has no other one around it."""
+
+    number: int
+    module: "weakref.ref[nn.Module]"
+    #: FSDP2 gathers without.
+    has_gradients: bool
+
+
+#: How many forward passes have begun, and the one of the latest call of a module; None if
+#: that is in none.
+_forward_passes = 0
+_latest: _Pass | None = None
+#: Attribute of zpp on FSDP2's context of a model: the latest pass.
+_PASS = "_zpp_pass"
 #: Whether the user gathers a module.
 _gathers_by_hand = threading.local()
 
@@ -264,24 +274,30 @@ def current_pass() -> tuple[int, int] | None:
     task = torch._C._current_graph_task_id()
     if getattr(_gathers_by_hand, "is_now", False):
         return None
-    return (_forward_passes, task) if task != -1 or _is_forward() else None
+    if task != -1:
+        return _forward_passes, task
+    return (_latest.number, task) if _latest and _is_called(_latest.module()) else None
 
 
-def _is_forward() -> bool:
-    return _outermost is not None and _outermost() is not None and _is_open()
+def _is_called(module: nn.Module | None) -> bool:
+    """Whether a call of a module is under way. Its frame tells, also after exceptions, of
+    which some are not told to hooks."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if (frame.f_code.co_name == _CALL and module is not None
+                and frame.f_locals.get("self") is module):
+            return True
+        frame = frame.f_back
+    return False
 
 
-def _is_outermost(module: nn.Module) -> bool:
-    return _outermost is not None and _outermost() is module
-
-
-def _by_hand(unshard: Callable[..., Any]) -> Callable[..., Any]:
+def _by_hand(gather: Callable[..., Any]) -> Callable[..., Any]:
     @_disable_dynamo
-    @functools.wraps(unshard)
+    @functools.wraps(gather)
     def call(*args: Any, **kwargs: Any) -> Any:
         _gathers_by_hand.is_now = True
         try:
-            return unshard(*args, **kwargs)
+            return gather(*args, **kwargs)
         finally:
             _gathers_by_hand.is_now = False
     return call
@@ -291,65 +307,50 @@ def _by_hand(unshard: Callable[..., Any]) -> Callable[..., Any]:
 FSDPModule.unshard = _by_hand(FSDPModule.unshard)  # type: ignore[method-assign]
 
 
-def _begin_pass(module: nn.Module, is_open: Callable[[], bool]) -> None:
-    global _forward_passes, _has_gradients, _outermost, _is_open
-    _forward_passes += 1
-    _has_gradients = torch.is_grad_enabled()
-    _outermost, _is_open = weakref.ref(module), is_open
-
-
 # Compiled, each number of a pass would be another constant.
 @_disable_dynamo
-def _begin_call(module: nn.Module, *_: Any) -> None:
-    """Begins a forward pass, unless the call is within that of another module: all ranks
-    have the same passes, whichever of them end with an exception."""
-    if not is_backward() and (not _is_forward() or _is_outermost(module)):
-        _begin_pass(module, lambda: True)
+def _begin_pass(module: nn.Module, *_: Any) -> None:
+    global _forward_passes, _latest
+    _forward_passes += 1
+    _latest = _Pass(_forward_passes, weakref.ref(module), torch.is_grad_enabled())
 
 
 @_disable_dynamo
-def _end_call(module: nn.Module, *_: Any) -> None:
-    global _outermost
-    if _is_outermost(module):
-        _outermost = None
+def _begin_call(module: FSDPModule, *_: Any) -> None:
+    """Begins a forward pass with FSDP2's root, or goes on with that of the root."""
+    global _latest
+    if is_backward():
+        return
+    state = module._get_fsdp_state()
+    # It is None before the first pass.
+    if state._is_root is not False:
+        _begin_pass(module)
+        setattr(state._state_ctx, _PASS, _latest)
+    else:
+        # Another model may have been called in between.
+        _latest = getattr(state._state_ctx, _PASS, None)
 
 
 def computes_gradients() -> bool:
-    """Whether gradients are computed in the forward pass that is under way, or was the
-    latest."""
-    return _has_gradients
+    """Whether gradients are computed in the forward pass that is under way."""
+    return _latest is not None and _latest.has_gradients
 
 
 def count_calls(module: nn.Module) -> list[Any]:
-    """Counts the calls of a module that are not within those of another one, as forward
-    passes. Returns handles, to remove it; none if it was called for it before."""
-    if _end_call in module._forward_hooks.values():
-        return []
-    return [module.register_forward_pre_hook(_begin_call, prepend=True),
-            module.register_forward_hook(_end_call, always_call=True)]
+    """Counts the calls of a module as forward passes. Returns handles, to remove it."""
+    return [module.register_forward_pre_hook(_begin_pass, prepend=True)]
 
 
 def count_forward_passes(module: FSDPModule) -> None:
-    """Counts the calls of a module of fully_shard, and of other methods of it that FSDP2
-    takes for a forward pass. They end where FSDP2 says so."""
-    count_calls(module)
-    state = module._get_fsdp_state()
-    if _FORWARD in vars(state):
+    """Counts the calls of a module of fully_shard, if FSDP2 has it as a root. What other
+    methods gather that FSDP2 takes for a call is in no pass."""
+    if _begin_call in module._forward_pre_hooks.values():
         return
-    original = getattr(state, _FORWARD)
-    # The model may be freed before another pass begins.
-    weak = weakref.ref(state)
-
-    def is_open() -> bool:
-        state = weak()
-        return state is not None and state._state_ctx.iter_forward_root is not None
-
-    def begin(called: nn.Module, *args: Any) -> Any:
-        if not _is_forward():
-            _begin_pass(called, is_open)
-        return original(called, *args)
-
-    setattr(state, _FORWARD, begin)
+    module.register_forward_pre_hook(_begin_call, prepend=True)
+    state = module._get_fsdp_state()
+    if _BEFORE not in vars(state):
+        # FSDP2's hooks of calls have the function of before.
+        setattr(state, _BEFORE, _by_hand(getattr(state, _BEFORE)))
 
 
 def is_captured(tensor: torch.Tensor) -> bool:
