@@ -105,9 +105,9 @@ class Accumulation:
 
     def add(self, part: torch.Tensor) -> None:
         """Adds the gradients of a micro-batch."""
+        _follow_optimizers()
+        _waiting.add(self)
         if self._sum is None:
-            _follow_optimizers()
-            _waiting.add(self)
             self._sum = part.to(torch.float32, copy=True)
             return
         if self._sum.numel() != part.numel():
@@ -134,6 +134,13 @@ class Accumulation:
         _waiting.discard(self)
         self._sum = None
         self._seen = set()
+
+    def reset(self) -> None:
+        """Gives the sum up on this rank. Others may keep theirs, so it still is one."""
+        _waiting.discard(self)
+        self._seen = set()
+        if self._sum is not None:
+            self._sum.zero_()
 
     def take(self) -> torch.Tensor:
         """Returns the sum, and begins a new one."""

@@ -300,7 +300,7 @@ class Reductions:
 
     def reset(self, original: Callable[[], None]) -> None:
         """In the place of FSDP2's."""
-        self.forget()
+        self._accumulation.reset()
         original()
 
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
