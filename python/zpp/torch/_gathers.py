@@ -281,7 +281,8 @@ class Gathers:
             else:
                 _pytorch.all_gather(held, source, hops.outer)
         secondary.keep(key, self._shared.steps, source, hops.outer,
-                       outer.layout if sends_differences(options) else None,
+                       outer.layout if any(map(sends_differences, self._shared.options))
+                       else None,
                        self._checks())
         self._filled = _pytorch.current_pass()
         return outer

@@ -160,10 +160,12 @@ def _find(parameter: Any, moment: torch.Tensor) -> tuple[Any, Moments] | None:
         return None
     number, weak = _owners[parameter]
     moments = weak()
+    if moments is None or (
+            (moment.shape, moment.placements, moment.device_mesh) !=
+            (parameter.shape, parameter.placements, parameter.device_mesh)):
+        return None
     each = moments.parameters[number]
-    return (each, moments) if (
-        (moment.placements, moment.device_mesh) ==
-        (parameter.placements, parameter.device_mesh) and moments.gathers(each)) else None
+    return (each, moments) if moments.gathers(each) else None
 
 
 @torch.no_grad()

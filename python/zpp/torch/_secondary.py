@@ -146,7 +146,7 @@ class SecondaryPartition:
     def is_lost(self, step: int) -> bool:
         """Whether a difference would be one to what is not finite, and so it would stay,
         also when the weights are restored."""
-        if self._extremes is None or step <= self._step or _pytorch.is_backward():
+        if self._extremes is None or step <= self._step:
             return False
         extremes, end = self._extremes
         if end is not None:
