@@ -121,39 +121,10 @@ def test_collectives_of_xla_come_behind_the_last_wait(model):
     assert "all-" not in text[:text.index("\nENTRY")]
 
 
-#: Loops whose gradients are scattered in the next iteration: changes of the model,
-#: of the options, and how often each such scatter is executed.
-LOOPS = {
-    "layers": ({"scan": True, "layers": 17}, {}, [17]),
-    "no checkpoint": (
-        {"scan": True, "layers": 17, "checkpoint": "none"}, {}, [17]),
-    "micro-batches": (
-        {"accumulate": 8, "layers": 1, "mesh": MESHES["two devices"][0]},
-        {"mesh": None, "secondary": "none"}, [8]),
-    "micro-batches, scan": (
-        {"accumulate": 2, "scan": True, "layers": 17}, {}, [34]),
-}
-
-
-def moved_scatters(step):
-    """How often each is executed that a loop starts with what its last
-    iteration has left, and waits for after something heavy; it is done once more
-    after the loop."""
-    schedule = step.report()["schedule"]
-    calls = {}
-    for entry in schedule:
-        if entry["event"] == "wait" and entry["role"] == "gradient":
-            calls.setdefault((entry["function"], entry["location"]),
-                             []).append(entry)
-    moved = [pair for pair in calls.values() if len(pair) > 1]
-    assert all(len(pair) == 2 and pair[0]["heavy_ops"] > 0 for pair in moved)
-    return sorted(pair[0]["trips"] for pair in moved)
-
-
 def train_in_place(config, **options):
-    """A step as it is, and one in which nothing may be in flight from one iteration
-    to the next, after a step. Gradients of gains and biases are sums of XLA's, which
-    may be in another order."""
+    """A step as it is, and one in which nothing is in flight beside what needs it, after
+    a step. Gradients of gains and biases are sums of XLA's, which may be in another
+    order."""
     moved = jitted(config, "cpu", **ALL_ON | options)
     left = jitted(config, "cpu", tuning={"prefetch_bytes": 0}, **ALL_ON | options)
     runs = [train(trainer_of(config), step, 1) for step in (moved, left)]
@@ -170,14 +141,6 @@ def train_in_place(config, **options):
     return moved, left
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_gradients_scattered_in_the_next_iteration_are_the_same(loop):
-    changes, options, trips = LOOPS[loop]
-    moved, left = train_in_place(with_options(dtype="float32", **changes), **options)
-    assert moved_scatters(moved) == trips
-    assert moved_scatters(left) == []
-
-
 @pytest.mark.parametrize("layers", [1, 3])
 def test_short_loops_become_layers(layers):
     moved, _ = train_in_place(with_options(dtype="float32", scan=True, layers=layers))
@@ -188,21 +151,18 @@ def test_short_loops_become_layers(layers):
     assert max(map(waits.count, waits)) == layers
 
 
-@pytest.mark.parametrize("loop", others_slow(
-    ["layers", "no checkpoint", "micro-batches, scan"],
-    "layers", "micro-batches, scan"))
-def test_bf16_loops_are_bit_equal_to_portable_ones(loop):
+def test_a_bf16_loop_is_bit_equal_to_a_portable_one():
     """Of gradients that are too small to quantize, portable ones are sums in
     another order: bf16 rounds the difference away. Each travels alone: with
     others, they are quantized between nodes. Two steps: what XLA compiles of the
     two programs is not the same outside of the loops either, and in the third
-    step a sum of the embedding's gradients is rounded the other way."""
-    changes, options, _ = LOOPS[loop]
-    trainer = trainer_of(with_options(**changes))
+    step a sum of the embedding's gradients is rounded the other way. The layers are too
+    many to be written without a loop."""
+    trainer = trainer_of(with_options(scan=True, layers=129))
     ours, portable = (
         train(trainer, jitted(trainer.config, target,
                               tuning={"coalesce_bytes": 0},
-                              **ALL_ON | options), 2)
+                              **ALL_ON), 2)
         for target in ("cpu", "portable"))
     assert same_bits((ours.losses, ours.state), (portable.losses, portable.state))
 
