@@ -410,6 +410,75 @@ def chosen(x, layer, other):
     return back(x, jnp.where(jnp.abs(rows) > 0.1, rows, 0) @ layer["up"])
 
 
+# Rows of another kind beside those of tokens, or in them.
+
+def positions(x, layer, other):
+    places = jnp.broadcast_to(60.0 * jnp.arange(WIDTH), (EXPERTS, 1, WIDTH))
+    rows = exchange(jnp.concatenate([rows_of(x), places], 1), 0, 1)
+    rows = rows.reshape(DEVICES, 2, WIDTH)
+    return back(x, (rows[:, 0] * jnp.cos(rows[:, 1]))[None] @ layer["up"])
+
+
+def selected(x, layer, other):
+    rows = exchange(jnp.where(jnp.arange(WIDTH) < 63, rows_of(x), 100 * x[:8, None, :1]),
+                    0, 1)
+    return back(x, rows @ layer["up"])
+
+
+def masked_sum(x, layer, other):
+    mask = jnp.zeros(WIDTH).at[63].set(1.0)
+    rows = exchange(rows_of(x) * (1 - mask) + 100 * x[:8, None, :1] * mask, 0, 1)
+    return back(x, rows @ layer["up"])
+
+
+def sentinels(x, layer, other):
+    rows = exchange(jnp.where(jnp.arange(WIDTH) < 60, rows_of(x), -1e30), 0, 1)
+    return back(x, rows @ layer["up"])
+
+
+def weights_alone(x, layer, other):
+    product = layer["up"][0] @ layer["down"][0]
+    return x @ exchange(product.reshape(8, 8, WIDTH), 0, 0).reshape(WIDTH, WIDTH)
+
+
+def halves(x, layer, other):
+    rows = exchange(rows_of(x).astype(jnp.float16), 0, 1)
+    return back(x, (rows @ layer["up"].astype(jnp.float16)).astype(jnp.float32))
+
+
+# Readers that amplify, or choose.
+
+def exponential(x, layer, other):
+    rows = exchange(rows_of(x), 0, 1)
+    return back(x, rows @ layer["up"] + jnp.exp(20 * rows))
+
+
+def logarithm(x, layer, other):
+    return back(x, jnp.log(exchange(rows_of(x**4 + 1e-6), 0, 1)) @ layer["up"])
+
+
+def variance(x, layer, other):
+    made = jax.nn.softplus(exchange(rows_of(x), 0, 1) @ layer["up"])
+    return x.at[:8].multiply(jax.lax.rsqrt(exchange(made, 1, 0)[:, 0]))
+
+
+def ranks(x, layer, other):
+    rows = exchange(rows_of(x), 0, 1)[0]
+    rank = (rows[:, None, :] > rows[None]).sum(1)
+    return back(x, (rows * rank)[None] @ layer["up"])
+
+
+def after_return(x, layer, other):
+    rows = exchange(exchange(rows_of(x), 0, 1) @ layer["up"], 1, 0)[:, 0]
+    return x.at[:8].add(rows * jnp.exp(30 * rows[:, 63:]))
+
+
+def of_logits(x, layer, other):
+    logits = (gather(x) @ layer["up"][0]).reshape(DEVICES, TOKENS, WIDTH)
+    logits = exchange(logits, 0, 0).swapaxes(0, 1).reshape(TOKENS, -1)
+    return x * jax.nn.log_softmax(logits)[:, :1]
+
+
 def columns(x, layer, other):
     return x.at[:EXPERTS].add(exchange(jnp.tanh(exchange(x[:EXPERTS], 1, 0)), 0, 1))
 
@@ -525,6 +594,8 @@ def codebook(state, batch):
                                     gradients), "other": moved}, loss
 
 
+OTHER_READER = "what arrives is not only moved, added up and scaled, but read by "
+PARTS = "its rows have parts that are used in different ways"
 NO_ROWS = "it moves no rows of experts: no product with a weight"
 
 
@@ -535,15 +606,27 @@ NO_ROWS = "it moves no rows of experts: no product with a weight"
     (masks, NO_ROWS, 0),
     (one_hot, "it moves masks, numbers or probabilities", 1),
     (numbers, "its elements are bits, not numbers", 0),
-    (beside_gates, "its rows have parts that are used in different ways", 1),
+    (beside_gates, PARTS, 1),
     (bits, "its elements are bits, not numbers", 1),
-    (chosen, "the step chooses by what it moves", 3),
+    (chosen, OTHER_READER, 3),
+    (positions, PARTS, 2),
+    (selected, PARTS, 3),
+    (masked_sum, PARTS, 3),
+    (sentinels, PARTS, 3),
+    (weights_alone, "it moves what is made of weights alone", 0),
+    (halves, "its rows are f16", 2),
+    (exponential, OTHER_READER, 1),
+    (logarithm, OTHER_READER, 3),
+    (variance, "it moves masks, numbers or probabilities", 2),
+    (ranks, OTHER_READER, 3),
+    (after_return, OTHER_READER, 2),
+    (of_logits, OTHER_READER, 0),
     (columns, "it cuts along its last dim", 0),
     (narrow, "its rows have 48 elements, which are no whole blocks", 2),
     (within_nodes, "its devices share a node, and nothing of it crosses slower links",
      0),
     (sequences, NO_ROWS, 0),
-    (cached, "it exchanges what the step takes: data, state or weights", 1),
+    (cached, "it exchanges what the step takes: data, state or weights", 0),
     (transformed, NO_ROWS, 0),
     (moved_weights, "it exchanges what the step takes: data, state or weights", 0),
     (of_state, "it exchanges what the step takes: data, state or weights", 0),

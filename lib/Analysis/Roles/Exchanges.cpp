@@ -22,6 +22,7 @@
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/BlockQuant.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -130,7 +131,8 @@ bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
       std::optional<int64_t> source = getSourceDim(op, operand, dim);
       std::optional<ProductDims> dims = getProductDims(op, operand);
       if (source && dims && !llvm::is_contained(dims->batching, *source) &&
-          isOwn(weight, axes))
+          isOwn(weight, axes) &&
+          !isOfWeights(graph.getOperand(node, 1 - operand)))
         return hasProduct = true;
     }
     return false;
@@ -141,7 +143,8 @@ bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
   if (graph.getSources(node).empty() || !graph.isDifferentiable(node) ||
       (op && isStepFunction(op)) || isExponential(op))
     return false;
-  bool isArithmetic = op && isElementwise(op) && !isNamed(op, guest::kSelect);
+  bool addsBias =
+      op && (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract));
   bool isScaled =
       op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide));
   bool isAny = false;
@@ -149,8 +152,8 @@ bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
     // Conditions and positions choose rows.
     if (!graph.isDifferentiable(edge.node))
       continue;
-    // Bounds and biases.
-    if (isArithmetic && !isScaled &&
+    // Biases.
+    if (addsBias &&
         (getSplat(graph.getValue(edge.node)) || isOfWeights(edge.node)))
       continue;
     std::optional<int64_t> from =
@@ -201,12 +204,16 @@ bool Exchanges::areTaken(Rows rows, ArrayRef<AxisRef> axes, bool &isCut) {
 bool Exchanges::areJoined(Rows rows) const {
   bool isJoined = false;
   llvm::DenseSet<Rows> seen{rows};
-  SmallVector<Rows> pending{rows};
+  // Whether a product has made the rows from there on.
+  SmallVector<std::pair<Rows, bool>> pending{{rows, false}};
   while (!pending.empty() && !isJoined) {
-    auto [node, dim] = pending.pop_back_val();
+    auto [next, isBehind] = pending.pop_back_val();
+    auto [node, dim] = next;
     Operation *op = graph.getOp(node);
     if (op && getGuestCollective(op) == CollectiveKind::AllGather)
       continue;
+    isJoined |= !isBehind && addsOthers(node);
+    isBehind |= isProductOfTwo(op);
     for (const Edge &edge : graph.getSources(node)) {
       if (!graph.isDifferentiable(edge.node) ||
           graph.getCount(edge.node) == 1 || isOfWeights(edge.node) ||
@@ -219,9 +226,9 @@ bool Exchanges::areJoined(Rows rows) const {
           (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
         from = dim;
       isJoined |= !from && movesRows(op, edge);
-      if (Rows next{edge.node, from.value_or(-1)};
-          from && seen.insert(next).second)
-        pending.push_back(next);
+      if (Rows source{edge.node, from.value_or(-1)};
+          from && seen.insert(source).second)
+        pending.push_back({source, isBehind});
     }
   }
   return isJoined;
@@ -263,25 +270,120 @@ bool Exchanges::isActivation(Node node) const {
                });
 }
 
-/// True if the step compares an element of `node`, moved or changed by itself,
-/// sorts them, or makes whole numbers of them.
-bool Exchanges::decides(Node node) const {
-  bool decides = false;
+/// True if `op` bears what has been rounded: it moves, adds up or scales its
+/// operand.
+static bool isLinear(Operation *op, unsigned operand) {
+  static const llvm::StringSet<> names = {"add",
+                                          "all_gather",
+                                          "all_reduce",
+                                          "all_to_all",
+                                          "broadcast_in_dim",
+                                          "collective_permute",
+                                          "concatenate",
+                                          "convert",
+                                          "copy",
+                                          "dot",
+                                          "dot_general",
+                                          "dynamic_slice",
+                                          "gather",
+                                          "multiply",
+                                          "dynamic_update_slice",
+                                          "negate",
+                                          "pad",
+                                          "optimization_barrier",
+                                          "reduce",
+                                          "reduce_precision",
+                                          "reduce_scatter",
+                                          "reshape",
+                                          "scatter",
+                                          "select",
+                                          "slice",
+                                          "subtract",
+                                          "transpose"};
+  StringRef name = op->getName().stripDialect();
+  if (name == "divide")
+    return operand == 0;
+  bool reduces = isNamed(op, guest::kReduce) || name == "all_reduce" ||
+                 name == "reduce_scatter";
+  return names.contains(name) && (!reduces || isSum(op));
+}
+
+/// Returns what reads elements of `node`, moved, added to others or scaled, and
+/// is not linear in them; null if nothing does. What sums and products make of
+/// many elements is another value.
+Operation *Exchanges::findOtherReader(Node node) const {
+  Operation *other = nullptr;
   llvm::DenseSet<Node> seen{node};
   SmallVector<Node> pending{node};
-  while (!pending.empty() && !decides)
+  while (!pending.empty() && !other)
     graph.forEachReader(
         pending.pop_back_val(), [&](const Edge &edge, Node target) {
           Operation *op = graph.getOp(target);
-          if (op && edge.operand >= 0 &&
-              (!graph.isDifferentiable(target) || isStepFunction(op) ||
-               isNamed(op, guest::kSort) || takesLargest(op) ||
-               op->getName().stripDialect() == "remainder"))
-            decides = true;
-          else if (movesRows(op, edge) && seen.insert(target).second)
+          bool isOfOp = op && edge.operand >= 0;
+          if (isOfOp &&
+              (!graph.isDifferentiable(target) || !isLinear(op, edge.operand)))
+            other = op;
+          else if ((movesRows(op, edge) ||
+                    (isOfOp && isNamed(op, guest::kBroadcastInDim))) &&
+                   seen.insert(target).second)
             pending.push_back(target);
         });
-  return decides;
+  return other;
+}
+
+/// True if `node` is made of constants alone, which are not all the same.
+bool Exchanges::isPattern(Node node) const {
+  if (node < 0 || getSplat(graph.getValue(node)))
+    return false;
+  llvm::DenseSet<Node> seen{node};
+  SmallVector<Node> pending{node};
+  while (!pending.empty()) {
+    Node next = pending.pop_back_val();
+    ArrayRef<Edge> sources = graph.getSources(next);
+    Operation *op = graph.getOp(next);
+    if (sources.empty() && !(op && isKnownSource(op)))
+      return false;
+    for (const Edge &edge : sources)
+      if (seen.insert(edge.node).second)
+        pending.push_back(edge.node);
+  }
+  return true;
+}
+
+/// True if `node` puts elements of another kind beside those of rows: chosen by
+/// a condition or a mask of constants, written over some, or concatenated.
+/// Zeros are none.
+bool Exchanges::addsOthers(Node node) const {
+  Operation *op = graph.getOp(node);
+  if (!op)
+    return false;
+  SmallVector<Node> operands = graph.getOperands(node);
+  auto isZero = [&](unsigned operand) {
+    Node source = operands[operand];
+    return source >= 0 && isZeros(graph.getValue(graph.getPassed(source)));
+  };
+  // What a loop fills slice by slice.
+  auto isCarried = [&](unsigned operand) {
+    return operands[operand] >= 0 &&
+           isa<BlockArgument>(graph.getValue(operands[operand]));
+  };
+  StringRef name = op->getName().stripDialect();
+  if (name == "concatenate")
+    return llvm::count_if(llvm::seq<unsigned>(0, operands.size()),
+                          [&](unsigned operand) { return !isZero(operand); }) >
+           1;
+  if (name == "multiply")
+    return llvm::any_of(operands,
+                        [&](Node source) { return isPattern(source); });
+  if (name == "pad")
+    return !isZero(1);
+  if (name == "select")
+    return !isZero(1) && !isZero(2);
+  if (name == "dynamic_update_slice")
+    return !isZero(0) && !isCarried(0);
+  if (name == "scatter")
+    return !isZero(0) && !isSum(op);
+  return name == "clamp";
 }
 
 Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
@@ -289,6 +391,8 @@ Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
   std::optional<Node> result = graph.find(exchange.op->getResult(0));
   if (!operand || !result)
     return {Rule::Exchange, "nothing is known of what it moves"};
+  if (isOfWeights(*operand))
+    return {Rule::Exchange, "it moves what is made of weights alone"};
   made.clear();
   hasProduct = false;
   if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
@@ -305,9 +409,10 @@ Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
       return {Rule::Exchange,
               "its rows have parts that are used in different ways"};
   }
-  if (decides(*result))
-    return {Rule::Exchange, "the step chooses by what it moves, as it compares "
-                            "it or makes whole numbers of it"};
+  if (Operation *reader = findOtherReader(*result))
+    return {Rule::Exchange, "what arrives is not only moved, added up and "
+                            "scaled, but read by " +
+                                reader->getName().getStringRef().str()};
   return {};
 }
 
@@ -336,6 +441,11 @@ findTrainedInputs(const ValueGraph &graph, const StepFlow &flow,
 void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
   SplitInputs weights;
   std::optional<Exchanges> exchanges;
+  bool hasDifferences =
+      !atPoints.empty() ||
+      llvm::any_of(collectives, [](const StepCollective &collective) {
+        return collective.rule == Rule::Difference;
+      });
   for (StepCollective &exchange : collectives) {
     Operation *op = exchange.op;
     if (exchange.kind != CollectiveKind::AllToAll ||
@@ -351,6 +461,10 @@ void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
           !isFloatTensor(op->getResult(0).getType()))
         return {Rule::Form,
                 "it exchanges no single tensor of f32, bf16 or f16"};
+      // What is near the largest number may become infinite.
+      if (type.getElementType().isF16())
+        return {Rule::Exchange, "its rows are f16, and large elements could "
+                                "become infinite"};
       // Rows are contiguous.
       int64_t dim = type.getRank() - 1;
       while (dim > 0 && type.getDimSize(dim) == 1)
@@ -368,6 +482,10 @@ void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
                              "weights"};
       if (!ancestors.contains(op->getResult(0)))
         return {Rule::Use, "no gradient is computed from what it exchanges"};
+      if (hasDifferences)
+        return {Rule::Difference,
+                "the step subtracts gradients from each other, or losses, and "
+                "may compute them with what it exchanges"};
       if (std::string bits =
               getBits().explain(op->getOperand(0), op->getResult(0));
           !bits.empty())

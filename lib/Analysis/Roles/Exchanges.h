@@ -42,7 +42,9 @@ private:
   bool areTaken(Rows rows, llvm::ArrayRef<AxisRef> axes, bool &isCut);
   bool areJoined(Rows rows) const;
   bool isActivation(Node node) const;
-  bool decides(Node node) const;
+  mlir::Operation *findOtherReader(Node node) const;
+  bool isPattern(Node node) const;
+  bool addsOthers(Node node) const;
 
   const ValueGraph &graph;
   const StepFlow &flow;
