@@ -84,7 +84,7 @@ WHOLE = {"around"}
 @pytest.mark.parametrize("name, weights", [
     *((name, "i4:delta") for name in FORMS),
     *(pytest.param(name, "i8", marks=pytest.mark.slow)
-      for name in ("scan", "outside, short", "nested"))])
+      for name in ("scan", "outside", "nested"))])
 def test_gathers_of_a_loop_change_no_bit(name, weights):
     """Against XLA's collectives, with all layers gathered before the loop."""
     form = FORMS[name]
