@@ -210,10 +210,11 @@ def run_with(plugin, *command) -> str:
     return done.stdout
 
 
-#: Without a loop no value has all layers, and XLA takes long for each.
-FORMS = {"scan": {"scan": True}, "short scan": {"scan": True, "layers": 3},
+#: Without a loop no value has all layers, and XLA takes long for each. A scan of more
+#: than 128 layers stays a loop.
+FORMS = {"loop": {"scan": True, "layers": 129}, "scan": {"scan": True, "layers": 3},
          "jit": {"collectives": "xla", "layers": 3},
-         "jit, scan": {"collectives": "xla", "scan": True},
+         "jit, scan": {"collectives": "xla", "layers": 3, "scan": True},
          "micro-batches": {"accumulate": 4, "layers": 3},
          "micro-batches, scan": {"accumulate": 4, "layers": 3, "scan": True},
          # Sums between nodes follow scatters within them.
@@ -240,9 +241,6 @@ REPLICATED = ONCE | {"accumulate": "none"}
 CASES = [(form, options) for form, of in FORMS.items() for options in OPTIONS
          if ("replicated" not in of or options == "i8")
          and (options != "i4:delta, alone" or "scan" in form and "accumulate" not in of)]
-#: Forms and options with which XLA leaves the order of calls, but moves the product
-#: of the backward loop from under some gathers (docs/xla.md).
-LOSES_PRODUCTS = {("jit, scan", "i4:delta"), ("jit, scan", "i4:delta, alone")}
 
 
 @functools.cache
@@ -263,14 +261,11 @@ def findings(form: str, plugin) -> dict[str, dict]:
 @pytest.mark.parametrize("form, options", CASES)
 def test_starts_are_in_place(form, options, plugin):
     found = findings(form, plugin)[options]
-    assert found["starts"] > 10
+    assert found["starts"] >= 10
     assert not found["faults"]
     assert found["followed"] >= found["starts"]
     assert not found["races"]
-    if (form, options) in LOSES_PRODUCTS:
-        assert all("has nothing to hide under" in each for each in found["undone"])
-    else:
-        assert not found["undone"]
+    assert not found["undone"]
 
 
 @needs_library
