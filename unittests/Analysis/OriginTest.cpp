@@ -25,8 +25,8 @@ TEST(OriginTest, WhatIsWrittenIsRead) {
        {CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
         CollectiveKind::AllReduce, CollectiveKind::AllToAll,
         CollectiveKind::CollectivePermute, CollectiveKind::CollectiveBroadcast})
-    for (Role role : {Role::Weight, Role::Gradient, Role::Moment, Role::Exchange, Role::Update,
-                      Role::Other})
+    for (Role role : {Role::Weight, Role::Gradient, Role::Moment,
+                      Role::Exchange, Role::Update, Role::Other})
       for (Phase phase : {Phase::Forward, Phase::Backward}) {
         Origin origin;
         origin.id = 3;
