@@ -217,6 +217,8 @@ setup_deepspeed() {
   "$torch/bin/python" -c "$packages" >"$("$venv/bin/python" -c "$packages")/torch.pth"
   say "installing ${requirements#"$root/"} into ${venv##*/}"
   # It compiles its kernels, of which the tests need none, with the PyTorch that is there.
+  # The setuptools of an older Python's environments makes no wheels by itself.
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1'
   DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --no-build-isolation -r "$requirements"
   echo "$wanted" >"$stamp"
