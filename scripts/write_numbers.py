@@ -205,10 +205,12 @@ def glance(data: Measured) -> str:
 
 
 def sizes(data: Measured) -> str:
-    """A table of predicted steps of 7 B weights."""
+    """A table of predicted steps of 7 B weights, without scans, which are like layers."""
     lines = ["| | Gbit/s | FSDP | default | speed-up | busy | bound | above it | which is |",
              "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for row in data.rows("sizes", size="7 B"):
+        if row["form"] == "scan":
+            continue
         lines.append(
             f"| {row['form']} | {row['gbit']} | {row['fsdp']} | {row['default']} | "
             f"{row['fsdp'] / row['default']:.2f}x | {row['busy']} | {row['bound']} | "
