@@ -64,6 +64,7 @@ def main():
     args = parser.parse_args()
 
     launch.prepare()
+    links.check(args.tc, args.links)
     failures = []
     cases = {name: case for name, case in CASES.items()
              if not args.cases or any(word in name for word in args.cases)}

@@ -59,6 +59,7 @@ TINY = {"layers": 2, "width": 256, "heads": 4, "vocab": 512, "context": 64}
 def main():
     args = parse_arguments()
     launch.prepare()
+    links.check(args.tc, args.links)
     args.log.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in PEERS
               if not args.peers or any(word in name for word in args.peers)]

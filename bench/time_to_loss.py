@@ -138,6 +138,7 @@ def is_trained(path: pathlib.Path, minutes: float) -> bool:
 def run(args):
     """Trains the rows that are missing, each in processes of its own."""
     launch.prepare()
+    links.check(args.tc, [args.link])
     end = time.monotonic() + args.seconds
     (args.run / "results").mkdir(exist_ok=True)
     for row, (micro_batches, _) in ROWS.items():

@@ -177,6 +177,7 @@ def parse_arguments() -> argparse.Namespace:
 def run_all(args, exported: steps.Steps) -> dict[str, dict[str, dict]]:
     """Trains the chosen steps on all links; see lab.results."""
     launch.prepare()
+    links.check(args.tc, args.links)
     args.log.mkdir(parents=True, exist_ok=True)
     rounds: dict[str, dict[str, list[dict]]] = {link: {} for link in args.links}
     for _ in range(args.rounds):

@@ -56,6 +56,20 @@ def by_kind(links: Iterable[str]) -> list[list[str]]:
     return list(found.values())
 
 
+def check(tc: str, links: Iterable[str]):
+    """Exits if one of the links is shaped, and `tc` does not run: its ranks would fail in
+    the middle of an experiment."""
+    if not any(map(rate, links)):
+        return
+    try:
+        subprocess.run([*tc.split(), "qdisc", "show", "dev", "lo"], check=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", None) or str(error)
+        sys.exit(f"expected '{tc}' to run (iproute2) for links that are shaped, but got: "
+                 f"{why.strip()}")
+
+
 def shape(tc: str, link: str | None):
     """Limits the loopback device to the rate of `link`; None removes the limit.
     Queues hold what all senders together may have on the way, so that nothing is
