@@ -192,7 +192,8 @@ setup_venv() {
   fi
   say "installing ${requirements#"$root/"} into ${venv##*/}"
   rm -f "$stamp"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+  # What is imported is compiled then: a small part of all.
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
     -r "$requirements"
   echo "$wanted" >"$stamp"
   say "done"
@@ -220,7 +221,7 @@ setup_deepspeed() {
   # The setuptools of an older Python's environments makes no wheels by itself.
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1'
   DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --no-build-isolation -r "$requirements"
+    --no-compile --no-build-isolation -r "$requirements"
   echo "$wanted" >"$stamp"
   say "done"
 }

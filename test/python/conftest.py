@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Eight virtual devices, and where the package, examples and scripts are."""
 
+import os
 import pathlib
 import sys
+
+# OpenBLAS's threads wait for each other on cores that the tests beside them need.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import pytest
