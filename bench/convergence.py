@@ -17,7 +17,8 @@ between machines. The table has the last step that all runs have reached.
 The text are the pages of Debian packages, without HTML: linux-doc-6.1 (GPL-2)
 and python3.11-doc (PSF-2) have 72 MB together. Tokens are bytes. Each 20th piece of
 4 KiB is for validation: its loss is that of the step as it is written, with
-weights that are not quantized, on the same sequences for all.
+weights that are not quantized, on the same sequences for all. --experts exports a
+model with experts, whose rows of tokens travel as int8.
 
 The steps are those that zpp writes for 2 x 2 devices, target portable. All four
 run on one device (`lab.one_device`): they compute what four would, and nothing
@@ -57,6 +58,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "unrotated": DEFAULT | UNROTATED, "default": DEFAULT,
     "delta": DEFAULT | {"weights": "i4:delta"} | UNROTATED,
 }
+#: Those of a model with experts.
+OF_EXPERTS: dict[str, dict[str, Any]] = {
+    "exchanges": OFF | {"exchanges": "i8"},
+    "default-exchanges": DEFAULT | {"exchanges": "i8"},
+}
 #: Rows: name -> the step of the first and of the second half.
 ROWS = {
     "FSDP": ("fsdp", "fsdp"),
@@ -67,6 +73,8 @@ ROWS = {
     "ZeRO++, i8:i4, rotate=32 (default)": ("default", "default"),
     "ZeRO++, i8:i4, weights i4:delta": ("delta", "delta"),
     "i4:i4 in the first half (5.4)": ("paper", "weights"),
+    "exchanges i8": ("exchanges", "exchanges"),
+    "ZeRO++, i8:i4, rotate=32, exchanges i8": ("default-exchanges", "default-exchanges"),
 }
 #: Orders of the data. All rows have the same, because one may be 1 % better than
 #: another.
@@ -112,6 +120,13 @@ def full() -> dict:
             "sequences": 16, "steps": 1200, "every": 100, "batches": 8}
 
 
+def experts() -> dict:
+    """Eight experts in each layer, 22 M weights."""
+    settings = full()
+    return settings | {"steps": 600, "config": settings["config"] | dict(
+        layers=5, width=256, heads=4, learning_rate=1e-3, experts=8)}
+
+
 def tiny() -> dict:
     return {"config": dict(layers=1, width=64, heads=2, vocab=256, context=32,
                            learning_rate=3e-3, checkpoint="policy"),
@@ -127,14 +142,15 @@ def export(folder: pathlib.Path, pages: bytes, settings: dict, platform: str):
     import zpp
     folder.mkdir(parents=True, exist_ok=True)
     text.write(folder, pages)
+    variants = OF_EXPERTS if "experts" in settings["config"] else VARIANTS
     experiment = Experiment(**settings, platform=platform,
-                            variants=("fsdp", *VARIANTS))
+                            variants=("fsdp", *variants))
     trainer = experiment.trainer(MESH)
     step = zpp.export(
         jax.jit(trainer.step), trainer.abstract_state(),
         trainer.abstract_batch(experiment.sequences), platforms=[platform])
     write(folder / "fsdp.step", step, platform)
-    for name, options in VARIANTS.items():
+    for name, options in variants.items():
         rewritten = zpp.rewrite(step, zpp.Options(
             mesh="node:2,gpu:2", target="portable", **options)).step
         write(folder / f"{name}.step", rewritten, platform)
@@ -497,12 +513,16 @@ def draw_panel(y: int, title: str, label: str,
 def main():
     parser = stages.parser(__doc__)
     parser.add_argument("--steps", type=int, help="export for so many steps")
+    parser.add_argument("--experts", action="store_true",
+                        help="export a model with experts, and rows of int8 for them")
     parser.add_argument("--platform", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.export:
-        settings = tiny() if args.tiny else full()
+        settings = tiny() if args.tiny else experts() if args.experts else full()
+        if args.tiny and args.experts:
+            settings["config"] |= {"experts": 8}
         if args.steps:
             settings |= {"steps": args.steps, "every": max(1, args.steps // 10)}
         use_cpu()

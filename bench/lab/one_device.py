@@ -287,6 +287,22 @@ class Program:
         return lax.reduce(x, start, _ELEMENTWISE[_reducer(op)],
                           _integers(op, "dimensions"))
 
+    def _run_reduce_window(self, op, operands, values):
+        x, start = operands
+        rank = len(x.shape)
+        return lax.reduce_window(
+            x, start, _ELEMENTWISE[_reducer(op)], _integers(op, "window_dimensions"),
+            _integers(op, "window_strides") if "window_strides" in op.attributes
+            else (1,) * rank, tuple(map(tuple, np.array(ir.DenseElementsAttr(
+                op.attributes["padding"])).tolist())))
+
+    def _run_composite(self, op, operands, values):
+        name = ir.StringAttr(op.attributes["name"]).value
+        if name != "chlo.top_k":
+            raise NotImplementedError(f"{name} is not known here")
+        return lax.top_k(*operands, ir.IntegerAttr(ir.DictAttr(
+            op.attributes["composite_attributes"])["k"]).value)
+
     def _run_dot_general(self, op, operands, values):
         dims = stablehlo.DotDimensionNumbers(
             op.attributes["dot_dimension_numbers"])
@@ -311,12 +327,15 @@ class Program:
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
     def _run_scatter(self, op, operands, values):
-        if _reducer(op) != "add":
-            raise NotImplementedError("expected a scatter that adds")
+        # A region that returns its second argument sets elements.
+        is_set = len(op.regions[0].blocks[0].operations) == 1
+        if not is_set and _reducer(op) != "add":
+            raise NotImplementedError("expected a scatter that adds or sets")
+        scatter = lax.scatter if is_set else lax.scatter_add
         dims = stablehlo.ScatterDimensionNumbers(
             op.attributes["scatter_dimension_numbers"])
         x, indices, updates = operands
-        return lax.scatter_add(
+        return scatter(
             x, _with_vector(indices, dims.index_vector_dim), updates,
             lax.ScatterDimensionNumbers(
                 *map(tuple, (dims.update_window_dims, dims.inserted_window_dims,
