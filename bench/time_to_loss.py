@@ -506,7 +506,8 @@ def main():
     args = parser.parse_args()
     links.rate(args.link)  # Exits if there is no such link.
     if args.row:
-        (TorchTraining if args.row in TORCH else JaxTraining)(args).run()
+        training = TorchTraining if args.row in TORCH else JaxTraining
+        launch.run_rank(lambda: training(args).run())
         return
     if not (args.export or args.run or args.table):
         if not args.data:

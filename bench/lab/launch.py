@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 import lab
@@ -138,6 +139,19 @@ class Process:
     environment: dict[str, str]
     #: The file for its output and errors.
     log: pathlib.Path
+
+
+def run_rank(main: Callable[[], None]):
+    """Runs what a rank does. An exception ends its process at once: Python's usual end
+    waits for the other ranks, which wait for this one."""
+    try:
+        main()
+    except BaseException as error:
+        if isinstance(error, SystemExit) and not error.code:
+            raise
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def run(processes: Sequence[Process], limit_seconds: float,

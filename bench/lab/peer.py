@@ -342,4 +342,4 @@ class TorchTrainer:
 
 
 if __name__ == "__main__":
-    main()
+    launch.run_rank(main)

@@ -173,4 +173,4 @@ def on_device(trainer, sequences: int):
 
 
 if __name__ == "__main__":
-    main()
+    launch.run_rank(main)
