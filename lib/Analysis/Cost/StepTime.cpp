@@ -48,7 +48,6 @@ public:
     timeline.wait(streams.compute, timeline.getEnd());
     time.usec = timeline.getEnd();
     problem.addRest(timeline);
-    time.bound = time.problem.getBound();
     time.computeUsec = timeline.getBusy(streams.compute);
     time.exposedUsec = timeline.getWaited(streams.compute);
     for (size_t stream : streams.tiers)

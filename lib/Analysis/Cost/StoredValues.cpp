@@ -9,7 +9,6 @@
 
 #include "ComputeCosts.h"
 #include "zpp/Dialect/Guest/Calls.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -33,7 +32,7 @@ bool StoredValues::isFused(Operation *op) {
 
 bool StoredValues::isStored(OpResult result) {
   Operation *op = result.getOwner();
-  if (isFree(op) || isManualComputation(op) || isNamed(op, guest::kConstant))
+  if (isFree(op) || manuals.contains(op) || isNamed(op, guest::kConstant))
     return false;
   return zpp::isStored(result, [&](Operation *user) { return isFused(user); });
 }

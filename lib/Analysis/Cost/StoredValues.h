@@ -9,6 +9,7 @@
 #define ZPP_LIB_ANALYSIS_COST_STOREDVALUES_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 
 namespace zpp {
 
@@ -30,6 +31,7 @@ private:
   bool isFused(mlir::Operation *op);
 
   llvm::DenseMap<mlir::Operation *, bool> functions;
+  ManualComputations manuals;
 };
 
 } // namespace zpp

@@ -35,13 +35,14 @@ static llvm::json::Object getTimeJSON(const Report &report) {
   for (auto [axis, usec] :
        llvm::zip_equal(report.mesh.getAxes(), time.busyUsec))
     busy[axis.name] = usec;
+  ScheduleBound bound = time.problem.getBound();
   llvm::json::Object boundBy;
-  for (auto [stream, usec] : llvm::enumerate(time.bound.byResource))
+  for (auto [stream, usec] : llvm::enumerate(bound.byResource))
     if (usec > 0)
       boundBy[time.timeline.getName(stream)] = usec;
   llvm::json::Object object{
       {"usec", time.usec},
-      {"bound_usec", time.bound.usec},
+      {"bound_usec", bound.usec},
       {"bound_by", std::move(boundBy)},
       {"compute_usec", time.computeUsec},
       {"exposed_usec", time.exposedUsec},

@@ -57,14 +57,14 @@ static void printTime(const Report &report, raw_ostream &os) {
   for (auto [index, axis] : llvm::enumerate(report.mesh.getAxes()))
     os << (index == 0 ? " " : ", ") << axis.name << " "
        << milliseconds(time.busyUsec[index]);
-  if (time.bound.usec > 0) {
+  if (ScheduleBound bound = time.problem.getBound(); bound.usec > 0) {
     os << "\n"
        << llvm::format("%.1f %%",
-                       std::max(0.0, 100 * (time.usec / time.bound.usec - 1)))
-       << " above the bound of any schedule, " << milliseconds(time.bound.usec);
+                       std::max(0.0, 100 * (time.usec / bound.usec - 1)))
+       << " above the bound of any schedule, " << milliseconds(bound.usec);
     StringRef separator = ": ";
-    for (auto [stream, usec] : llvm::enumerate(time.bound.byResource))
-      if (usec > kLeastShown * time.bound.usec) {
+    for (auto [stream, usec] : llvm::enumerate(bound.byResource))
+      if (usec > kLeastShown * bound.usec) {
         os << separator << time.timeline.getName(stream) << " "
            << milliseconds(usec);
         separator = ", ";

@@ -40,8 +40,6 @@ struct StepTime {
   /// those are work that it has not placed one by one.
   ScheduleProblem problem;
   std::vector<double> begins;
-  /// The least time in which `problem` can be done.
-  ScheduleBound bound;
 };
 
 /// Schedules the ops of `module`, as it is written or rewritten, on a stream
