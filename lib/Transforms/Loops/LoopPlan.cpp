@@ -9,7 +9,10 @@
 
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Schedule.h"
+#include "zpp/Dialect/Guest/LayerOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Loops/Planned.h"
 
 using namespace mlir;
@@ -18,6 +21,9 @@ using namespace zpp::zero;
 
 /// XLA compiles each layer, in about 0.8 s of a core.
 static constexpr int64_t kMostLayers = 128;
+/// A layer of a GPT has some 600 ops, forward and backward. A scan that is
+/// unrolled in part has several layers in an iteration.
+static constexpr int64_t kMostOps = 1 << 17;
 
 //===----------------------------------------------------------------------===//
 // The attribute
@@ -115,6 +121,11 @@ llvm::SetVector<Value> zpp::getSources(ValueRange values, Block &body) {
     Operation *op = sources[i].getDefiningOp();
     if (!op || !body.getParent()->isAncestor(op->getParentRegion()))
       continue;
+    if (isBarrier(op)) {
+      unsigned number = cast<OpResult>(sources[i]).getResultNumber();
+      sources.insert(op->getOperand(number));
+      continue;
+    }
     op->walk([&](Operation *inner) {
       for (Value operand : inner->getOperands())
         sources.insert(operand);
@@ -161,8 +172,58 @@ static bool isStacked(ValueRange received, WhileView loop) {
   return false;
 }
 
+/// True if `values`, in the body of `loop`, follow from numbers that the
+/// iteration before has computed, other than from layers of a stack.
+static bool followFromBefore(ValueRange values, WhileView loop) {
+  return llvm::any_of(getSources(values, loop.getBody()), [&](Value source) {
+    auto carried = dyn_cast<BlockArgument>(source);
+    return carried && carried.getOwner() == &loop.getBody() &&
+           isa<FloatType>(getElementTypeOrSelf(carried)) &&
+           !loop.isInvariant(carried.getArgNumber()) &&
+           !getLayerWrite(loop, carried.getArgNumber());
+  });
+}
+
+/// True if `communication`, in an iteration of `loop`, is that of a layer: of
+/// weights of its own, whatever the layer before has computed, or of a gradient
+/// of its own, which follows from that of the layer after it. A gradient that
+/// does not is that of a micro-batch, also where each is stored.
+static bool isOfLayer(const Communication &communication, WhileView loop,
+                      BlockArgument number) {
+  bool followsFromBefore = followFromBefore(communication.sent, loop);
+  if (communication.isOfWeights)
+    return !followsFromBefore &&
+           getSources(communication.sent, loop.getBody()).contains(number);
+  return followsFromBefore && isStacked(communication.received, loop);
+}
+
 bool zpp::communicates(Operation *op) {
   return getCommunication(op).has_value();
+}
+
+/// True if the iterations of `loop`, which have this `number`, are the layers
+/// of a model.
+static bool isOverLayers(WhileView loop, BlockArgument number) {
+  bool hasLayer = false;
+  WalkResult result = loop.getBody().walk([&](Operation *op) {
+    std::optional<Communication> communication = getCommunication(op);
+    if (!communication)
+      return WalkResult::advance();
+    if (op->getBlock() != &loop.getBody())
+      return WalkResult::interrupt();
+    bool isLayer = isOfLayer(*communication, loop, number);
+    hasLayer |= isLayer;
+    return isLayer || !communication->isOfWeights ? WalkResult::advance()
+                                                  : WalkResult::interrupt();
+  });
+  return hasLayer && !result.wasInterrupted();
+}
+
+/// Returns the number of ops of all `trips` iterations of `loop`.
+static int64_t countOps(WhileView loop, int64_t trips) {
+  int64_t ops = 0;
+  loop.getBody().walk([&](Operation *) { ++ops; });
+  return multiplySaturating(ops, trips);
 }
 
 static Decision<int64_t> findLayers(WhileView loop,
@@ -170,30 +231,21 @@ static Decision<int64_t> findLayers(WhileView loop,
   std::optional<LoopCounter> counter = getLoopCounter(loop, provenances);
   if (!counter)
     return LeftAlone("it is not known how often the loop runs");
-  if (counter->trips < 1 || counter->trips > kMostLayers)
+  if (counter->trips < 1)
+    return LeftAlone("it has no iteration");
+  if (!hasOneTypePerValue(loop))
+    return LeftAlone("what it carries changes its type");
+  if (!isOverLayers(loop, loop.getCarried(counter->index)))
+    return LeftAlone("its iterations are not the layers of a model");
+  if (counter->trips > kMostLayers)
     return LeftAlone("it has " + std::to_string(counter->trips) +
                      " iterations, and XLA would compile each: " +
                      std::to_string(kMostLayers) + " are the most");
-  if (!hasOneTypePerValue(loop))
-    return LeftAlone("what it carries changes its type");
-  Block &body = loop.getBody();
-  BlockArgument number = loop.getCarried(counter->index);
-  bool isOverLayers = false;
-  WalkResult result = body.walk([&](Operation *op) {
-    std::optional<Communication> communication = getCommunication(op);
-    if (!communication)
-      return WalkResult::advance();
-    if (op->getBlock() != &body)
-      return WalkResult::interrupt();
-    if (!communication->isOfWeights) {
-      isOverLayers = isOverLayers || isStacked(communication->received, loop);
-      return WalkResult::advance();
-    }
-    isOverLayers = getSources(communication->sent, body).contains(number);
-    return isOverLayers ? WalkResult::advance() : WalkResult::interrupt();
-  });
-  if (result.wasInterrupted() || !isOverLayers)
-    return LeftAlone("its iterations are not the layers of a model");
+  if (int64_t ops = countOps(loop, counter->trips); ops > kMostOps)
+    return LeftAlone("its " + std::to_string(counter->trips) +
+                     " iterations have " + std::to_string(ops) +
+                     " ops, and XLA would compile all: " +
+                     std::to_string(kMostOps) + " are the most");
   return counter->trips;
 }
 

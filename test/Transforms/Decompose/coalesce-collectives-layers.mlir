@@ -220,15 +220,19 @@ func.func @scatters(%v: tensor<2x524288xi8>, %w: tensor<2x16xi8>, %y: tensor<819
   %two = stablehlo.constant dense<2> : tensor<i32>
   %za = stablehlo.constant dense<0> : tensor<2x2x524288xi8>
   %zb = stablehlo.constant dense<0> : tensor<2x2x16xi8>
-  %r:3 = stablehlo.while(%i = %zero, %sa = %za, %sb = %zb) : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>
+  %r:4 = stablehlo.while(%i = %zero, %sa = %za, %sb = %zb, %d = %y) : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>, tensor<8192x8192xbf16>
   cond {
     %t = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %t : tensor<i1>
   } do {
-    %p = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
-    %a = stablehlo.add %v, %v : tensor<2x524288xi8>
+    %first = stablehlo.slice %d [0:1, 0:1] : (tensor<8192x8192xbf16>) -> tensor<1x1xbf16>
+    %byte = stablehlo.convert %first : (tensor<1x1xbf16>) -> tensor<1x1xi8>
+    %large = stablehlo.broadcast_in_dim %byte, dims = [0, 1] : (tensor<1x1xi8>) -> tensor<2x524288xi8>
+    %small = stablehlo.broadcast_in_dim %byte, dims = [0, 1] : (tensor<1x1xi8>) -> tensor<2x16xi8>
+    %p = stablehlo.dot_general %d, %d, contracting_dims = [1] x [0] : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
+    %a = stablehlo.add %v, %large : tensor<2x524288xi8>
     %q = stablehlo.dot_general %p, %p, contracting_dims = [1] x [0] : (tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>
-    %b = stablehlo.add %w, %w : tensor<2x16xi8>
+    %b = stablehlo.add %w, %small : tensor<2x16xi8>
     %a0 = tensor.empty() : tensor<2x524288xi8>
     %a1 = zero.all_to_all %a along ["node"] on #mesh into %a0 {zpp.origin = {id = 0, role = "gradient"}}
         : tensor<2x524288xi8> into tensor<2x524288xi8> -> tensor<2x524288xi8>
@@ -240,7 +244,7 @@ func.func @scatters(%v: tensor<2x524288xi8>, %w: tensor<2x16xi8>, %y: tensor<819
     %b2 = stablehlo.reshape %b1 : (tensor<2x16xi8>) -> tensor<1x2x16xi8>
     %b3 = stablehlo.dynamic_update_slice %sb, %b2, %i, %zero, %zero : (tensor<2x2x16xi8>, tensor<1x2x16xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xi8>
     %next = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %next, %a3, %b3 : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>
+    stablehlo.return %next, %a3, %b3, %q : tensor<i32>, tensor<2x2x524288xi8>, tensor<2x2x16xi8>, tensor<8192x8192xbf16>
   }
   return %r#1, %r#2 : tensor<2x2x524288xi8>, tensor<2x2x16xi8>
 }

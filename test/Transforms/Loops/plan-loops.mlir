@@ -23,7 +23,6 @@
 // CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {layers = 128 : i64}}
 // REMARK: [Passed] layers {{.*}}"its 128 layers are to follow each other without a loop"
 // WRITTEN: [Missed] not-layers {{.*}}"stays a loop: zpp runs no collective in it"
-// WRITTEN-NOT: not-layers
 func.func @layers(%w: tensor<128x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
   %c0 = stablehlo.constant dense<0> : tensor<i32>
   %c1 = stablehlo.constant dense<1> : tensor<i32>
@@ -94,6 +93,92 @@ func.func @micro_batches(%w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32
     stablehlo.return %next, %v, %6 : tensor<i32>, tensor<2xf32>, tensor<16xf32>
   }
   return %0#2 : tensor<16xf32>
+}
+
+// Nor is one that stores a gradient of its own: each gradient of a layer follows
+// from that of the layer after it.
+
+// CHECK-LABEL: func @stored_gradients
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<8x32xf32>, tensor<f32>, tensor<8x4xf32>{{$}}
+// REMARK: [Missed] not-layers {{.*}}Function=stored_gradients {{.*}}"stays a loop: its iterations are not the layers of a model"
+func.func @stored_gradients(%x: tensor<8x32xf32>) -> (tensor<f32>, tensor<8x4xf32>) {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<8> : tensor<i32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<8x4xf32>
+  %0:4 = stablehlo.while(%i = %c0, %v = %x, %loss = %zero, %s = %zeros) : tensor<i32>, tensor<8x32xf32>, tensor<f32>, tensor<8x4xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 32] : (tensor<8x32xf32>, tensor<i32>, tensor<i32>) -> tensor<1x32xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x32xf32>) -> tensor<32xf32>
+    %3 = zero.from_local %2 : tensor<32xf32> to <32xf32, dim 0 = (2, 4) on #mesh>
+    %4 = zero.reduce_scatter sum %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "gradient"}} : <32xf32, dim 0 = (2, 4) on #mesh> to <32xf32, dim 0 = ("node", "gpu") on #mesh>
+    %5 = zero.to_local %4 : <32xf32, dim 0 = ("node", "gpu") on #mesh> to tensor<4xf32>
+    %6 = stablehlo.reshape %5 : (tensor<4xf32>) -> tensor<1x4xf32>
+    %7 = stablehlo.dynamic_update_slice %s, %6, %i, %c0 : (tensor<8x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<8x4xf32>
+    %8 = stablehlo.add %loss, %zero : tensor<f32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %8, %7 : tensor<i32>, tensor<8x32xf32>, tensor<f32>, tensor<8x4xf32>
+  }
+  return %0#2, %0#3 : tensor<f32>, tensor<8x4xf32>
+}
+
+// Nor is a step of an optimizer, which gathers what it has updated.
+
+// CHECK-LABEL: func @steps
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<8x2xf32>, tensor<2xf32>, tensor<16xf32>{{$}}
+// REMARK: [Missed] not-layers {{.*}}Function=steps {{.*}}"stays a loop: its iterations are not the layers of a model"
+func.func @steps(%g: tensor<8x2xf32>, %w: tensor<2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<8> : tensor<i32>
+  %0:4 = stablehlo.while(%i = %c0, %v = %g, %u = %w, %h = %x) : tensor<i32>, tensor<8x2xf32>, tensor<2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<8x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
+    %updated = stablehlo.subtract %u, %2 : tensor<2xf32>
+    %3 = zero.from_local %updated : tensor<2xf32> to <16xf32, dim 0 = ("node", "gpu") on #mesh>
+    %4 = zero.all_gather %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "weight"}} : <16xf32, dim 0 = ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
+    %5 = zero.to_local %4 : <16xf32, dim 0 = (2, 4) on #mesh> to tensor<16xf32>
+    %6 = stablehlo.multiply %h, %5 : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %updated, %6 : tensor<i32>, tensor<8x2xf32>, tensor<2xf32>, tensor<16xf32>
+  }
+  return %0#3 : tensor<16xf32>
+}
+
+// CHECK-LABEL: func @backward_layers
+// CHECK: stablehlo.while({{.*}} attributes {zpp.loop = {layers = 8 : i64}}
+// REMARK: [Passed] layers {{.*}}Function=backward_layers
+// WRITTEN: [Missed] not-layers {{.*}}Function=backward_layers
+func.func @backward_layers(%x: tensor<8x32xf32>, %d: tensor<32xf32>) -> tensor<8x4xf32> {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<8> : tensor<i32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<8x4xf32>
+  %0:4 = stablehlo.while(%i = %c0, %v = %x, %dy = %d, %s = %zeros) : tensor<i32>, tensor<8x32xf32>, tensor<32xf32>, tensor<8x4xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 32] : (tensor<8x32xf32>, tensor<i32>, tensor<i32>) -> tensor<1x32xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x32xf32>) -> tensor<32xf32>
+    %dx = stablehlo.multiply %2, %dy : tensor<32xf32>
+    %3 = zero.from_local %dx : tensor<32xf32> to <32xf32, dim 0 = (2, 4) on #mesh>
+    %4 = zero.reduce_scatter sum %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "gradient"}} : <32xf32, dim 0 = (2, 4) on #mesh> to <32xf32, dim 0 = ("node", "gpu") on #mesh>
+    %5 = zero.to_local %4 : <32xf32, dim 0 = ("node", "gpu") on #mesh> to tensor<4xf32>
+    %6 = stablehlo.reshape %5 : (tensor<4xf32>) -> tensor<1x4xf32>
+    %7 = stablehlo.dynamic_update_slice %s, %6, %i, %c0 : (tensor<8x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<8x4xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %dx, %7 : tensor<i32>, tensor<8x32xf32>, tensor<32xf32>, tensor<8x4xf32>
+  }
+  return %0#3 : tensor<8x4xf32>
 }
 
 // CHECK-LABEL: func @unknown

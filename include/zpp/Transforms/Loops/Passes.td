@@ -18,10 +18,11 @@ def PlanLoopsPass : Zpp_ModulePass<"zero-plan-loops"> {
 
     - `layers`: so many iterations follow each other without a loop, at most 128.
       They are the layers of a model: all weights that it gathers depend on the
-      number of the iteration, or it stores what it scatters in a stack, at its
-      own place. So a loop over micro-batches stays one, as does a loop around
-      other loops that communicate. Without a loop, the layers overlap as those of
-      a step that was written without one.
+      number of the iteration and on nothing that the one before has computed, or
+      it stores gradients in a stack, at its own place, that follow from what the
+      one before has computed. So a loop over micro-batches or steps stays one, as
+      does a loop around other loops that communicate. Without a loop, the layers
+      overlap as those of a step that was written without one.
     - `first`: the first iteration stands in front of the loop. Weights do not
       change between micro-batches: zero-partition-within-node, with the same
       options, would gather their secondary partitions in front of the loop,
@@ -74,11 +75,11 @@ def WriteLoopsPass : Zpp_ModulePass<"zero-write-loops"> {
     where hops scatter another dim than that of the layers, or leave the whole sum
     on each device, and where all that the sum is multiplied by is known before.
 
-    Layers are written with `layers`, once there are starts. XLA sees as little of the neighbors of an
-    iteration as in a loop: activations that enter the loop pass through an
-    `optimization_barrier`, so that a backward pass still computes them again
-    where it was written so, and so do the number of each iteration and the stacks
-    of weights, early: a gather may start in front of the loop. Gradients are
+    Layers are written with `layers`, once there are starts. XLA sees as little of
+    the neighbors of an iteration as in a loop: activations that enter the loop
+    pass through an `optimization_barrier`, so that a backward pass still computes
+    them again where it was written so, and so do the number of each iteration and
+    the stacks of weights, early: a gather may start in front of the loop. Gradients are
     stored in their stacks after all iterations, or, where a loop around this one
     adds them up, in the sum at once. Layers that are read and written again, as
     with differences, are read in front of the write of the iteration before. A
