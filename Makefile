@@ -76,9 +76,13 @@ test-all: build ## the same, and those that are slow or repeat others with other
 test-torch: configure ## the tests of zpp.torch and zpp.deepspeed; PyTorch (5.4 GB) goes into .venv-torch
 	@$(SETUP) --torch
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-opt zpp-bundle zpp_rt
-	$(TORCH_PYTHON) -m pytest -q --durations=3 test/torch
-	@$(SETUP) --deepspeed
-	$(DEEPSPEED_PYTHON) -m pytest -q --durations=3 -m 'not slow' test/deepspeed
+	@mkdir -p $(BUILD)/test-results
+	@echo 'Those of zpp.deepspeed run beside these; what they print follows'
+	$(TORCH_PYTHON) -m pytest -q --durations=3 test/torch & torch=$$!; \
+	  { $(SETUP) --deepspeed && $(DEEPSPEED_PYTHON) -m pytest -q --durations=3 -m 'not slow' \
+	  test/deepspeed; } > $(BUILD)/test-results/deepspeed.log 2>&1; deepspeed=$$?; \
+	  wait $$torch; torch=$$?; cat $(BUILD)/test-results/deepspeed.log; \
+	  exit $$((torch ? torch : deepspeed))
 
 test-deepspeed: configure ## those of zpp.deepspeed, with the slow ones: all settings and trainers
 	@$(SETUP) --deepspeed
