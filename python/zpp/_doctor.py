@@ -220,15 +220,15 @@ def check_back_end() -> str:
     except OSError as error:
         raise Missing(str(error), _build()) from None
     world, rank = ctypes.c_void_p(), ctypes.c_void_p()
-    desc = WorldDesc(ctypes.sizeof(WorldDesc), b"cuda", b"gpu:1")
+    desc = WorldDesc(backend=b"cuda", mesh=b"gpu:1")
     try:
         call(library, "zpp_rt_world_create", ctypes.byref(desc),
              ctypes.byref(world))
     except RuntimeError as error:
         raise Missing(str(error), "make build CUDA=yes") from None
     try:
-        call(library, "zpp_rt_rank_create", world, ctypes.byref(RankDesc(
-            ctypes.sizeof(RankDesc), 0, 0)), ctypes.byref(rank))
+        call(library, "zpp_rt_rank_create", world, ctypes.byref(RankDesc()),
+             ctypes.byref(rank))
         library.zpp_rt_rank_destroy(rank)
     except RuntimeError as error:
         try:

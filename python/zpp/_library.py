@@ -8,7 +8,14 @@ import os
 import pathlib
 
 
-class WorldDesc(ctypes.Structure):
+class Described(ctypes.Structure):
+    """A structure that begins with its size."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(self), **fields)
+
+
+class WorldDesc(Described):
     """The beginning of zpp_rt_world_desc: all but the secret of processes that meet
     at a rendezvous."""
 
@@ -20,7 +27,7 @@ class WorldDesc(ctypes.Structure):
         ("on_failure_context", ctypes.c_void_p), ("exchanges", ctypes.c_void_p)]
 
 
-class RankDesc(ctypes.Structure):
+class RankDesc(Described):
     """zpp_rt_rank_desc."""
 
     _fields_ = [("struct_size", ctypes.c_size_t), ("index", ctypes.c_int64),
@@ -47,14 +54,13 @@ def find_library(name: str) -> str:
 
 
 def call(library: ctypes.CDLL, function: str, *args) -> None:
-    """Calls a function of the library whose last parameters are a buffer for a
-    message and its size.
-
-    Raises:
-      RuntimeError: with this message and the status, if it fails.
-    """
+    """Calls a function of the library whose last parameters are a buffer for a message
+    and its size, and whose numbers are of 64 bits. Raises RuntimeError, with this message
+    and the status, if it fails."""
     message = ctypes.create_string_buffer(2048)
-    status = getattr(library, function)(*args, message, len(message))
+    status = getattr(library, function)(
+        *(ctypes.c_int64(each) if isinstance(each, int) else each
+          for each in (*args, message, len(message))))
     if status != 0:
         library.zpp_rt_status_name.restype = ctypes.c_char_p
         name = library.zpp_rt_status_name(status).decode()

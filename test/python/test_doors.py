@@ -19,6 +19,7 @@ from test_cli import AXES, LOCAL, OPTIONS, P, arguments, descend, mesh, sharded
 from training import NODES
 from zpp._cli import FORMS, main
 from zpp.jax import _forms
+from zpp.jax._proto import write_field
 from zpp.jax._tiles import Axis, DeviceMesh
 
 pytestmark = pytest.mark.compiler
@@ -47,7 +48,7 @@ def forms_of(step, *args) -> dict[str, bytes]:
         "artifact": exported.mlir_module_serialized,
         "export": bytes(exported.serialize()),
         "hlo-text": lowered.as_text("hlo").encode(),
-        "hlo-proto": _forms._hlo_proto(proto), "hlo-module-proto": proto}
+        "hlo-proto": write_field(1, proto), "hlo-module-proto": proto}
 
 
 def run(*words, given: bytes = b"") -> subprocess.CompletedProcess:

@@ -152,8 +152,9 @@ def test_nodes_of_several_devices_keep_parts(monkeypatch, large):
 def test_processes_have_the_same_limit(monkeypatch, said, expected):
     mesh = trainer_of(TINY).mesh
     monkeypatch.setattr(_rewrite, "get_memory_limit", lambda device: 7)
-    monkeypatch.setattr(_rewrite, "exchange_between", lambda devices, topic: (
-        lambda text: said if (text, topic) == ("7", "memory") else None))
+    monkeypatch.setattr(
+        _rewrite, "exchange_between", lambda devices, topic, text: (
+            said if (text, topic) == ("7", "memory") else None))
     assert _rewrite.find_memory_limit(mesh) == expected
 
 

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How the processes of a world find each other, without other processes."""
 
+import collections
 import types
 
 import jax
 import pytest
 from jax._src.distributed import global_state
-from zpp.jax import _runtime
+from zpp.jax import _processes, _runtime
 
 DEVICES = [types.SimpleNamespace(id=4 + process, process_index=process)
            for process in range(2)]
@@ -33,11 +34,11 @@ def meet(monkeypatch):
     """Calls `_meet` as one of two processes."""
     monkeypatch.setattr(global_state, "client", Client())
     monkeypatch.setattr(global_state, "coordinator_address", "127.0.0.1:1234")
-    meetings = [{}, {}]
+    meetings = [collections.Counter(), collections.Counter()]
 
     def call(process):
         monkeypatch.setattr(jax, "process_index", lambda: process)
-        monkeypatch.setattr(_runtime, "_meetings", meetings[process])
+        monkeypatch.setattr(_processes, "_meetings", meetings[process])
         desc = _runtime._WorldDesc(mesh=b"gpu:2")
         _runtime._meet(desc, DEVICES)
         return desc

@@ -21,7 +21,8 @@ import recorded
 
 import zpp
 from zpp import _run_command, _start
-from zpp.jax import _hook, _install
+from zpp.jax import _hook, _install, _processes
+from zpp.jax._proto import read_fields
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MESH = "node:2,gpu:2"
@@ -176,10 +177,10 @@ def test_layouts_of_results(results, values, layouts):
 
 
 def test_truncated(module):
-    with pytest.raises(_hook.ContractError, match="ends in a field"):
-        list(_hook._read_fields(module.content[:-1]))
-    with pytest.raises(_hook.ContractError, match="wire type 7"):
-        list(_hook._read_fields(b"\x0f\x00"))
+    with pytest.raises(ValueError, match="ends in a field"):
+        list(read_fields(module.content[:-1]))
+    with pytest.raises(ValueError, match="wire type 7"):
+        list(read_fields(b"\x0f\x00"))
 
 
 def compiled(function, *arguments):
@@ -193,7 +194,7 @@ def test_too_late():
     """A module that StableHLO cannot say everything of is left alone."""
     late = compiled(lambda x: (x * 2 + 1).sum(), np.ones((8, 8), np.float32))
     assert "scheduled" in late.why_not()
-    fields = list(_hook._read_fields(late.content))
+    fields = list(read_fields(late.content))
     fused = _hook.HloModule(b"".join(
         written for number, written, _ in fields if number != _hook._SCHEDULE))
     assert "fused" in fused.why_not()
@@ -283,15 +284,15 @@ def devices_of(*processes):
 
 
 def test_agreement(module, installed, monkeypatch):
-    monkeypatch.setattr(_install, "_agreements", collections.Counter())
+    monkeypatch.setattr(_processes, "_meetings", collections.Counter())
     rewriter = installed()
     left = _install._Decision(None, "it has no weights")
     keys = []
 
-    def exchange(key, own, processes, seconds):
-        keys.append(key)
+    def exchange(topic, own, processes, seconds):
+        keys.append(_processes.next_key(topic, processes))
         return dict.fromkeys(processes, own)
-    monkeypatch.setattr(_hook, "exchange", exchange)
+    monkeypatch.setattr(_processes, "exchange", exchange)
     rewriter._agree(module, left, devices_of(0, 0))
     assert keys == []
     for _ in range(2):
@@ -310,12 +311,12 @@ def test_modules_of_one_name_do_not_swap_keys(module, installed, monkeypatch):
 
     def keys(modules):
         found = {}
-        monkeypatch.setattr(_install, "_agreements", collections.Counter())
+        monkeypatch.setattr(_processes, "_meetings", collections.Counter())
         for each in modules:
-            def exchange(key, own, processes, seconds, each=each):
-                found[each.digest] = key
+            def exchange(topic, own, processes, seconds, each=each):
+                found[each.digest] = _processes.next_key(topic, processes)
                 return dict.fromkeys(processes, own)
-            monkeypatch.setattr(_hook, "exchange", exchange)
+            monkeypatch.setattr(_processes, "exchange", exchange)
             installed()._agree(each, _install._Decision(None, "why"),
                                devices_of(0, 1))
             zpp.uninstall()
@@ -334,7 +335,7 @@ def test_digests_are_those_of_other_processes(module):
 def test_disagreement_names_the_process(module, installed, monkeypatch):
     rewriter = installed()
     other = json.dumps({"text": "zpp 9.9", "digest": "other"})
-    monkeypatch.setattr(_hook, "exchange", lambda key, own, processes, seconds: {
+    monkeypatch.setattr(_processes, "exchange", lambda topic, own, processes, seconds: {
         0: own, 1: own, 2: other})
     with pytest.raises(_install.DisagreementError,
                        match=r"rewrite jit_step alike, but process 0 has left as it "
@@ -356,7 +357,7 @@ def test_digest(module):
 
 def test_exchange(monkeypatch):
     from jax._src.distributed import global_state
-    values = {"key/1": "theirs"}
+    values = {"zpp/topic/0,1/1/1": "theirs"}
 
     def get(key, timeout):
         if key not in values:
@@ -364,9 +365,9 @@ def test_exchange(monkeypatch):
         return values[key]
     monkeypatch.setattr(global_state, "client", types.SimpleNamespace(
         key_value_set=values.__setitem__, blocking_key_value_get=get))
-    assert _hook.exchange("key", "mine", [0, 1], 1) == {0: "mine", 1: "theirs"}
-    with pytest.raises(RuntimeError, match="expected process 2 to compile key too"):
-        _hook.exchange("key", "mine", [0, 1, 2], 1)
+    assert _processes.exchange("topic", "mine", [0, 1], 1) == {0: "mine", 1: "theirs"}
+    with pytest.raises(RuntimeError, match="expected process 1 to reach zpp/topic/0,1/2"):
+        _processes.exchange("topic", "mine", [0, 1], 1)
 
 
 PROCESS = """

@@ -10,7 +10,7 @@ it compiles the rewritten module, in the same process.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,8 @@ from jax.extend import source_info_util
 from jax.extend.core import Primitive, jaxprs_in_params
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
+
+from zpp.jax._modules import operations_in, string_in
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,20 +98,15 @@ CALLS = ("CustomSPMDPartitioning", "InspectSharding", *(
 _PLACE = re.compile(r'loc\("(?:[^"]*/)?([^":]*):?".*?"([^"]+)":(\d+)')
 
 
-def find_calls(module: ir.Module) -> Iterator[str]:
+def find_calls(module: ir.Module) -> list[str]:
     """Names each such call of a module by its primitive and line."""
-    found: list[str] = []
-
-    def visit(operation):
-        if operation.name == "stablehlo.custom_call" and (
-                target := ir.StringAttr(
-                    operation.attributes["call_target_name"]).value) in CALLS:
+    found: dict[str, None] = {}
+    for operation in operations_in(module):
+        target = string_in(operation.attributes, "call_target_name")
+        if target in CALLS:
             place = _PLACE.match(str(operation.location))
-            found.append(f"{place[1]} at {place[2]}:{place[3]}" if place else target)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    yield from dict.fromkeys(found)
+            found[f"{place[1]} at {place[2]}:{place[3]}" if place else target] = None
+    return list(found)
 
 
 def find_reference(jaxpr: Any) -> str | None:

@@ -26,6 +26,7 @@ from zpp._compiler import import_partitioned, source_of
 from zpp._text import read_message
 from zpp.jax._callbacks import CALLS, NO_CALLBACKS, Callbacks, find_calls
 from zpp.jax._callbacks import take_callbacks
+from zpp.jax._modules import artifact_of, entries_of, main_of, string_in, text_of, type_of
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
 from zpp.jax._partitioner import PartitionError
 from zpp.jax._state import State, read_state
@@ -73,12 +74,8 @@ class Step:
         if b"mhlo.layout_mode" not in self.exported.mlir_module_serialized:
             return {}
         with make_ir_context() as context:
-            attributes = _main_of(self._read(context)).attributes
-            if "res_attrs" not in attributes:
-                return {}
-            modes = [str(entries["mhlo.layout_mode"])
-                     if "mhlo.layout_mode" in entries else ""
-                     for entries in attributes["res_attrs"]]
+            modes = [string_in(entries, "mhlo.layout_mode") or ""
+                     for entries in entries_of(main_of(self._read(context)), "res_attrs")]
         # Dims are from the fastest to the slowest, and tokens stand before the results.
         dims = {number - len(self.exported.ordered_effects): re.findall(
             r"\d+", mode.partition(":")[0]) for number, mode in enumerate(modes)}
@@ -91,7 +88,7 @@ class Step:
         if not self.callbacks:
             return []
         with make_ir_context() as context:
-            return list(find_calls(self._read(context)))
+            return find_calls(self._read(context))
 
     @functools.cached_property
     def sharded(self) -> Sharded:
@@ -129,8 +126,7 @@ class Step:
         that the compiler's remarks point there.
         """
         with make_ir_context() as context:
-            return self._read(context).operation.get_asm(
-                print_generic_op_form=True, enable_debug_info=locations)
+            return text_of(self._read(context), locations)
 
     def _read(self, context: ir.Context) -> ir.Module:
         return stablehlo.deserialize_portable_artifact(
@@ -143,7 +139,7 @@ class Step:
             module = ir.Module.parse(text, context)
             state = read_state(module, self.exported.module_kept_var_idx,
                                len(self.exported.ordered_effects), self.mesh)
-            serialized = _serialize(module)
+            serialized = artifact_of(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
         return dataclasses.replace(
@@ -307,18 +303,16 @@ def to_text(module: bytes) -> str:
         except (ir.MLIRError, ValueError) as error:
             raise ValueError(f"expected a module of StableHLO, but got "
                              f"something else: {read_message(error)}") from None
-        return parsed.operation.get_asm(print_generic_op_form=True,
-                                        enable_debug_info=True)
+        return text_of(parsed)
 
 
 def _with_lines(module: ir.Module, name: str) -> str:
     """A module whose locations have names, as HLO keeps no others."""
-    text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
     # What was parsed without locations is in no file. A string has no quotes, only what
     # stands for them.
     quoted = json.dumps("stdin" if name == "-" else name)
     return _LINE.sub(r'loc("line \2"(\1:\2))', re.sub(
-        r'"-":(?=\d+:\d+)', lambda _: f"{quoted}:", text))
+        r'"-":(?=\d+:\d+)', lambda _: f"{quoted}:", text_of(module)))
 
 
 #: A location that is a line.
@@ -346,12 +340,9 @@ def _donated_in(exported: jax.export.Exported) -> tuple[int, ...]:
     with make_ir_context() as context:
         module = stablehlo.deserialize_portable_artifact(
             context, exported.mlir_module_serialized)
-        attributes = _main_of(module).attributes
-        if "arg_attrs" not in attributes:
-            return ()
         return tuple(
             index for index, entries in zip(exported.module_kept_var_idx,
-                                            attributes["arg_attrs"])
+                                            entries_of(main_of(module), "arg_attrs"))
             if "tf.aliasing_output" in entries or "jax.buffer_donor" in entries)
 
 
@@ -368,9 +359,7 @@ def _from_lowered(lowered: jax.stages.Lowered) -> Step:
 
 def _from_module(module: ir.Module, devices: int) -> Step:
     """A step made from a module, with flat arguments and a list of results."""
-    main = _main_of(module)
-    function = ir.FunctionType(
-        ir.TypeAttr(main.attributes["function_type"]).value)
+    function = type_of(main_of(module))
     inputs, results = (tuple(map(_shape_of, types))
                        for types in (function.inputs, function.results))
     known = {
@@ -378,7 +367,7 @@ def _from_module(module: ir.Module, devices: int) -> Step:
         "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
         "out_avals": results, "nr_devices": devices,
         "platforms": (jax.export.default_export_platform(),),
-        "mlir_module_serialized": _serialize(module),
+        "mlir_module_serialized": artifact_of(module),
         "calling_convention_version":
             jax.export.maximum_supported_calling_convention_version,
         "module_kept_var_idx": tuple(range(len(inputs)))}
@@ -393,14 +382,6 @@ def _from_module(module: ir.Module, devices: int) -> Step:
         field.name: known.get(field.name, nothing.get(field.name, ()))
         for field in dataclasses.fields(jax.export.Exported)})
     return Step(exported, (), None)
-
-
-def _main_of(module: ir.Module) -> ir.Operation:
-    symbols = ir.SymbolTable(module.operation)
-    if "main" not in symbols:
-        raise ValueError("expected a step in the function 'main', but got none "
-                         "of this name")
-    return symbols["main"]
 
 
 #: Element types as MLIR writes them.
@@ -418,11 +399,6 @@ def _shape_of(value_type: ir.Type) -> jax.core.ShapedArray:
         raise TypeError(f"expected tensors of {', '.join(_DTYPES)}, but got "
                         f"{tensor}")
     return jax.core.ShapedArray(tuple(tensor.shape), np.dtype(_DTYPES[element]))
-
-
-def _serialize(module: ir.Module) -> bytes:
-    return stablehlo.serialize_portable_artifact(
-        module, stablehlo.get_current_version(), True)
 
 
 def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:

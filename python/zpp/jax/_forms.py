@@ -3,19 +3,19 @@
 """The forms that a step has in files, and the ways between them."""
 
 import dataclasses
-import io
 import re
 from collections.abc import Callable
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
 from zpp._text import TEXTS, is_pretty, read_message
 from zpp.jax._export import Step, as_step, to_text
-from zpp.jax._partition import entries_of, main_of
+from zpp.jax._modules import artifact_of, bytecode_of, entries_of, main_of, operations_in
+from zpp.jax._modules import text_of, to_hlo
 from zpp.jax._partitioner import hlo_module_in, with_listed_groups
+from zpp.jax._proto import write_field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,7 @@ def read(content: bytes) -> Source:
             if _FRONTEND in attributes and _MACHINE in attributes[_FRONTEND]:
                 attributes[_MACHINE] = ir.DictAttr.get(
                     {"mesh": attributes[_FRONTEND][_MACHINE]}, context)
-            return Source(form, module.operation.get_asm(
-                print_generic_op_form=True, enable_debug_info=True))
+            return Source(form, text_of(module))
     except Exception as error:
         # The whole operation may follow, with all of its types.
         message = read_message(error).split("\n")[0].removeprefix("error: ")
@@ -101,15 +100,7 @@ def _to_stablehlo(hlo: _hlo.HloModule, context: ir.Context) -> ir.Module:
 def _join_starts(module: ir.Module) -> None:
     """Makes plain collectives of the starts and ends of XLA's schedules, which it
     splits again when it compiles them."""
-    starts = []
-
-    def add(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.async_start":
-            starts.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(add)
-    for start in starts:
+    for start in [op for op in operations_in(module) if op.name == "stablehlo.async_start"]:
         ends = [use.owner for use in start.results[0].uses]
         if [end.name for end in ends] != ["stablehlo.async_done"]:
             continue
@@ -185,12 +176,6 @@ def write(text: str, form: str, step: Step | None = None) -> bytes:
                              f"{read_message(error)}") from None
 
 
-def _write_bytecode(module: ir.Module) -> bytes:
-    content = io.BytesIO()
-    module.operation.write_bytecode(content)
-    return content.getvalue()
-
-
 def _computation(module: ir.Module):
     attributes = module.operation.attributes
     if _MACHINE in attributes:
@@ -200,29 +185,19 @@ def _computation(module: ir.Module):
             {entry.name: entry.attr for entry in known}
             | {_MACHINE: ir.DictAttr(attributes[_MACHINE])["mesh"]},
             module.context)
-    return _jax.mlir.mlir_module_to_xla_computation(
-        _write_bytecode(module), use_tuple_args=False, return_tuple=False)
+    return to_hlo(module)
 
 
 _FRONTEND, _MACHINE = "mhlo.frontend_attributes", "zpp.machine"
 
 
-def _hlo_proto(module: bytes) -> bytes:
-    """An HloProto, as XLA dumps it, with this module."""
-    size, digits = len(module), bytearray()
-    while size >= 0x80:
-        digits.append(size & 0x7f | 0x80)
-        size >>= 7
-    return b"\x0a" + bytes(digits) + bytes([size]) + module
-
-
 _WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
-    "bytecode": _write_bytecode,
-    "artifact": lambda module: stablehlo.serialize_portable_artifact(
-        module, stablehlo.get_current_version(), True),
+    "bytecode": bytecode_of,
+    "artifact": artifact_of,
     "hlo-text": lambda module: _computation(module).as_hlo_text().encode(),
-    "hlo-proto": lambda module: _hlo_proto(
-        _computation(module).as_serialized_hlo_module_proto()),
+    # As XLA dumps it.
+    "hlo-proto": lambda module: write_field(
+        1, _computation(module).as_serialized_hlo_module_proto()),
     "hlo-module-proto": lambda module: _computation(
         module).as_serialized_hlo_module_proto(),
 }

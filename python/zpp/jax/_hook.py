@@ -12,17 +12,18 @@ this JAX keeps the contract. Nothing else in zpp depends on it.
 import dataclasses
 import functools
 import hashlib
-import io
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 
+from zpp.jax._modules import text_of, to_hlo
 from zpp.jax._partitioner import drop_layouts, groups_in, restore_groups
+from zpp.jax._proto import numbers_in, read_fields, read_numbers, replace_field, write_field
 
 #: The oldest JAX whose hook was seen to work on GPUs.
 OLDEST = (0, 11)
@@ -153,65 +154,6 @@ _COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
                 "ragged-all-to-all", "collective-broadcast"}
 
 
-_TRUNCATED = ("expected a serialized HloModuleProto, but got one that ends in a "
-              "field")
-
-
-def _read_fields(proto: bytes) -> Iterator[tuple[int, bytes, bytes | int]]:
-    """The fields of a serialized message: number, the field as it is written,
-    and its value."""
-    position = 0
-
-    def read_number() -> int:
-        nonlocal position
-        number = shift = 0
-        while True:
-            if position >= len(proto):
-                raise ContractError(_TRUNCATED)
-            byte = proto[position]
-            position += 1
-            number |= (byte & 0x7f) << shift
-            shift += 7
-            if byte < 0x80:
-                return number
-
-    while position < len(proto):
-        begin = position
-        tag = read_number()
-        value: bytes | int
-        match tag & 7:
-            case 0:
-                value = read_number()
-            case 1 | 5 as kind:
-                size = 8 if kind == 1 else 4
-                value = proto[position:position + size]
-                position += size
-            case 2:
-                size = read_number()
-                value = proto[position:position + size]
-                position += size
-            case kind:
-                raise ContractError(f"expected a serialized HloModuleProto, but "
-                                    f"got a field of wire type {kind}")
-        if position > len(proto):
-            raise ContractError(_TRUNCATED)
-        yield tag >> 3, proto[begin:position], value
-
-
-def _read_numbers(value: bytes | int) -> list[int]:
-    """A repeated number, which may be packed."""
-    if isinstance(value, int):
-        return [value]
-    numbers, number, shift = [], 0, 0
-    for byte in value:
-        number |= (byte & 0x7f) << shift
-        shift += 7
-        if byte < 0x80:
-            numbers.append(number)
-            number = shift = 0
-    return numbers
-
-
 @dataclasses.dataclass(frozen=True)
 class HloModule:
     """A module as XLA hands it over."""
@@ -220,7 +162,7 @@ class HloModule:
 
     @functools.cached_property
     def _fields(self) -> list[tuple[int, bytes, bytes | int]]:
-        return list(_read_fields(self.content))
+        return list(read_fields(self.content))
 
     @functools.cached_property
     def name(self) -> str:
@@ -229,10 +171,10 @@ class HloModule:
 
     @functools.cached_property
     def _instructions(self) -> list[dict[int, bytes | int]]:
-        return [{number: value for number, _, value in _read_fields(instruction)}
+        return [{number: value for number, _, value in read_fields(instruction)}
                 for field, _, computation in self._fields
                 if field == _COMPUTATIONS and isinstance(computation, bytes)
-                for part, _, instruction in _read_fields(computation)
+                for part, _, instruction in read_fields(computation)
                 if part == _INSTRUCTIONS and isinstance(instruction, bytes)]
 
     @property
@@ -266,12 +208,12 @@ class HloModule:
         if not isinstance(assignment, bytes):
             return None
         devices: list[int] = []
-        for number, _, value in _read_fields(assignment):
+        for number, _, value in read_fields(assignment):
             if number == 1 and value != 1:
                 return None
             if number == 3 and isinstance(value, bytes):
-                for _, _, ids in _read_fields(value):
-                    devices += _read_numbers(ids)
+                for _, _, ids in read_fields(value):
+                    devices += read_numbers(ids)
         return devices or None
 
     def why_not(self) -> str | None:
@@ -299,13 +241,12 @@ class HloModule:
             # The translation mixes up the meshes of a module that has several.
             restore_groups(module, groups_in(text, is_of_all=True))
             drop_layouts(module)
-            return module.operation.get_asm(print_generic_op_form=True,
-                                            enable_debug_info=True)
+            return text_of(module)
 
     def with_stablehlo(self, text: str) -> bytes:
         """The module with another program of the same signature, serialized.
         Every field that does not belong to its instructions stays."""
-        own, new = self._fields, list(_read_fields(_to_hlo(
+        own, new = self._fields, list(read_fields(_to_hlo(
             _renumber_channels(text))))
         old_entry, entry = _entry_of(own), _entry_of(new)
         if _signature(old_entry) != _signature(entry):
@@ -316,7 +257,7 @@ class HloModule:
         _, result = _shapes_of(old_entry)[-1]
         return b"".join(
             [written for number, written, _ in own if number not in _REPLACED]
-            + [_write_field(number, _with_result(entry, result))
+            + [write_field(number, _with_result(entry, result))
                if value is entry else written for number, written, value in new
                if number in _REPLACED - {_RECOVERY}])
 
@@ -334,23 +275,17 @@ def _entry_of(fields: Sequence[tuple[int, bytes, bytes | int]]) -> bytes:
     entry = next((value for number, _, value in fields if number == _ENTRY_ID), 0)
     for number, _, computation in fields:
         if number == _COMPUTATIONS and isinstance(computation, bytes) and (
-                entry == _numbers_in(computation).get(_COMPUTATION_ID, 0)):
+                entry == numbers_in(computation).get(_COMPUTATION_ID, 0)):
             return computation
     raise ContractError("expected a module with an entry computation, but got none")
-
-
-def _numbers_in(proto: bytes) -> dict[int, int]:
-    """The fields of a message that are numbers."""
-    return {number: value for number, _, value in _read_fields(proto)
-            if isinstance(value, int)}
 
 
 def _shapes_of(computation: bytes) -> list[tuple[int, bytes]]:
     """The shapes of its parameters, then that of its result, each with its field."""
     return sorted(
-        ((part, value) for number, _, shape in _read_fields(computation)
+        ((part, value) for number, _, shape in read_fields(computation)
          if number == _COMPUTATION_SHAPE and isinstance(shape, bytes)
-         for part, _, value in _read_fields(shape)
+         for part, _, value in read_fields(shape)
          if part in (_PARAMETERS, _RESULT) and isinstance(value, bytes)),
         key=lambda each: each[0])
 
@@ -360,11 +295,11 @@ def _signature(computation: bytes) -> list:
     def read_shape(proto: bytes) -> tuple:
         # Shape: element_type 2, dimensions 3, tuple_shapes 4.
         kind, sizes, parts = [], [], []
-        for number, _, value in _read_fields(proto):
+        for number, _, value in read_fields(proto):
             if number == 2:
                 kind.append(value)
             elif number == 3:
-                sizes += _read_numbers(value)
+                sizes += read_numbers(value)
             elif number == 4 and isinstance(value, bytes):
                 parts.append(read_shape(value))
         return tuple(kind), tuple(sizes), tuple(parts)
@@ -375,44 +310,21 @@ def _signature(computation: bytes) -> list:
 def _with_result(computation: bytes, shape: bytes) -> bytes:
     """The computation with this shape of its result. Only layouts differ, which mean
     nothing within a module before XLA has assigned them."""
-    root = _numbers_in(computation).get(_ROOT_ID)
+    root = numbers_in(computation).get(_ROOT_ID)
     written = []
-    for number, field, value in _read_fields(computation):
+    for number, field, value in read_fields(computation):
         if number == _COMPUTATION_SHAPE and isinstance(value, bytes):
-            field = _write_field(number, _replace(value, _RESULT, shape))
+            field = write_field(number, replace_field(value, _RESULT, shape))
         elif number == _INSTRUCTIONS and isinstance(value, bytes) and (
-                _numbers_in(value).get(_INSTRUCTION_ID) == root):
-            field = _write_field(number, _replace(value, _SHAPE, shape))
+                numbers_in(value).get(_INSTRUCTION_ID) == root):
+            field = write_field(number, replace_field(value, _SHAPE, shape))
         written.append(field)
     return b"".join(written)
 
 
-def _replace(message: bytes, number: int, value: bytes) -> bytes:
-    """The message with another value of a field."""
-    return b"".join(_write_field(number, value) if own == number else written
-                    for own, written, _ in _read_fields(message))
-
-
-def _write_field(number: int, value: bytes) -> bytes:
-    """A field of bytes, serialized."""
-    def write_number(rest: int) -> bytes:
-        written = bytearray()
-        while rest >= 0x80:
-            written.append(rest & 0x7f | 0x80)
-            rest >>= 7
-        return bytes([*written, rest])
-
-    return write_number(number << 3 | 2) + write_number(len(value)) + value
-
-
 def _to_hlo(text: str) -> bytes:
-    from jax._src.lib import _jax
     with make_ir_context() as context:
-        bytecode = io.BytesIO()
-        ir.Module.parse(text, context).operation.write_bytecode(bytecode)
-        return _jax.mlir.mlir_module_to_xla_computation(
-            bytecode.getvalue(), use_tuple_args=False, return_tuple=False
-        ).as_serialized_hlo_module_proto()
+        return to_hlo(ir.Module.parse(text, context)).as_serialized_hlo_module_proto()
 
 
 # The probe ----------------------------------------------------------------------
@@ -486,32 +398,3 @@ def process_index() -> int:
     from jax._src import xla_bridge
     return (jax.process_index() if xla_bridge.backends_are_initialized()
             else 0)
-
-
-def exchange(key: str, own: str, processes: Sequence[int], seconds: float
-             ) -> dict[int, str]:
-    """Tells each of these processes `own`, and returns what each says under
-    this key, by its number.
-
-    Raises:
-      RuntimeError: if one of them says nothing; the message names it.
-    """
-    from jax._src.distributed import global_state
-    client = global_state.client
-    if client is None:
-        raise RuntimeError("expected jax.distributed to be initialized, as the "
-                           "devices are of several processes, but it is not")
-    me = jax.process_index()
-    client.key_value_set(f"{key}/{me}", own)
-    said = {me: own}
-    for process in processes:
-        if process == me:
-            continue
-        try:
-            said[process] = client.blocking_key_value_get(
-                f"{key}/{process}", round(seconds * 1e3))
-        except Exception as error:
-            raise RuntimeError(
-                f"expected process {process} to compile {key} too within "
-                f"{seconds:g} s, but got nothing from it") from error
-    return said

@@ -26,7 +26,7 @@ from zpp._files import write_file
 from zpp._option_kinds import MEASURED
 from zpp._options import Options, describe, parse_mesh
 from zpp._release import find_version
-from zpp.jax import _hook, _runtime
+from zpp.jax import _hook, _processes, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written
 
 #: Options that keep state between calls, each with the word for none.
@@ -129,12 +129,6 @@ def _words(options: Options) -> str:
         if (value := getattr(values, name)) is not None)
 
 
-#: How often the processes have agreed on a module of this name and content, by the
-#: key of JAX's coordination service, in which each key is written once.
-_agreements: collections.Counter[str] = collections.Counter()
-_agreements_lock = threading.Lock()
-
-
 class _Rewriter:
     """The callback, and what it has done so far."""
 
@@ -230,17 +224,12 @@ class _Rewriter:
         processes = sorted({device.process_index for device in devices})
         if len(processes) == 1:
             return
-        # Threads may compile several modules of a name at once, in another order in
-        # each process.
-        key = (f"zpp/run/{module.name}/{module.digest}/"
-               f"{','.join(map(str, processes))}")
-        with _agreements_lock:
-            _agreements[key] += 1
-            key += f"/{_agreements[key]}"
         try:
-            texts = _hook.exchange(
-                key, json.dumps(decision.summary(self.options)), processes,
-                _AGREE_SECONDS)
+            # Threads may compile several modules of a name at once, in another order in
+            # each process.
+            texts = _processes.exchange(
+                f"run/{module.name}/{module.digest}",
+                json.dumps(decision.summary(self.options)), processes, _AGREE_SECONDS)
         except RuntimeError as error:
             raise DisagreementError(str(error)) from error
         said = {process: json.loads(text) for process, text in texts.items()}

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures what a device sends per second over each tier (links="measured")."""
 
-import collections
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._links import agree_on_links, describe_host
 from zpp._options import parse_mesh
-from zpp.jax import _hook
+from zpp.jax._processes import exchange_between
 
 #: Bytes that a device sends to all of its peers together, enough that latency does
 #: not matter.
@@ -23,11 +23,6 @@ _BYTES = {"gpu": 128 << 20, "cpu": 4 << 20}
 #: Exchanges that are timed together, since a call takes time of its own.
 _IN_ONE_CALL = 4
 _WARM_UP, _TIMED = 1, 3
-#: How long a process waits for what the others say.
-_AGREE_SECONDS = 300.0
-#: How often these processes have met, as each key of JAX's coordination service is
-#: written once.
-_meetings: collections.Counter[str] = collections.Counter()
 #: The speed that is told of a tier of one device, which sends nothing.
 _NO_LINK = 1e4
 
@@ -51,7 +46,8 @@ def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
         describe_host([f"{device.device_kind} {device.local_hardware_id}"
                        for device in tiers.devices.flat
                        if device.process_index == jax.process_index()]),
-        name, exchange_between(devices, f"links/{name}"), lambda: measure(tiers))
+        name, functools.partial(exchange_between, devices, f"links/{name}"),
+        lambda: measure(tiers))
 
 
 def arrange(mesh: str | None, devices: jax.sharding.Mesh) -> jax.sharding.Mesh:
@@ -115,25 +111,6 @@ def _measure_tier(tiers: jax.sharding.Mesh, name: str, size: int) -> float:
         times.append(time.perf_counter() - start)
     seconds = min(times[_WARM_UP:]) / _IN_ONE_CALL
     return chunk * (size - 1) * 8 / seconds / 1e9
-
-
-def exchange_between(devices: jax.sharding.Mesh, topic: str
-                     ) -> Callable[[str], list[str]]:
-    """The function by which the processes of these devices tell each other texts, all
-    with the same calls. It returns what they say in the order of their numbers."""
-    processes = sorted({device.process_index for device in devices.devices.flat})
-    if len(processes) == 1:
-        return lambda text: [text]
-
-    def exchange(text: str) -> list[str]:
-        key = f"zpp/{topic}/{','.join(map(str, processes))}"
-        _meetings[key] += 1
-        said = _hook.exchange(f"{key}/{_meetings[key]}", text or "-", processes,
-                              _AGREE_SECONDS)
-        return ["" if said[process] == "-" else said[process]
-                for process in processes]
-
-    return exchange
 
 
 def _describe(mesh: jax.sharding.Mesh) -> str:

@@ -22,6 +22,7 @@ from zpp._compiler import logger
 from zpp._warn import warn
 from zpp.jax import _partition_cache, _partitioner, _placements, _tiles
 from zpp.jax._callbacks import CALLS
+from zpp.jax._modules import entries_of, main_of, string_in, symbol_of, text_of, type_of
 from zpp.jax._partitioner import PartitionError, Program, groups_in
 from zpp.jax._partitioner import list_groups, restore_groups, run_partitioner
 from zpp.jax._partitioner import set_results
@@ -111,12 +112,11 @@ class Sharded:
                      or not self._products <= self._manual))
 
     def _read_function(self, function: ir.Operation) -> None:
-        self._function = _symbol(function)
+        self._function = symbol_of(function)
         self._calls[self._function] = set()
         for name in ("arg_attrs", "res_attrs"):
-            if name in function.attributes:
-                for entries in function.attributes[name]:
-                    self._read_sharding(entries)
+            for entries in entries_of(function, name):
+                self._read_sharding(entries)
         for region in function.regions:
             self._read_region(region, set())
 
@@ -128,8 +128,7 @@ class Sharded:
 
     def _read_operation(self, operation: ir.Operation, manual: set | None) -> None:
         name, attributes = operation.name, operation.attributes
-        target = (ir.StringAttr(attributes["call_target_name"]).value
-                  if "call_target_name" in attributes else None)
+        target = string_in(attributes, "call_target_name")
         is_manual = manual is None or any(
             operand in manual for operand in operation.operands)
         self._read_sharding(attributes)
@@ -160,16 +159,10 @@ class Sharded:
     def _read_sharding(self, attributes) -> None:
         if "sdy.sharding" in attributes:
             self.has_shardings = True
-        if "mhlo.sharding" in attributes:
-            # Of several values, a sharding each.
-            for tiles in _TILES.findall(ir.StringAttr(
-                    attributes["mhlo.sharding"]).value):
-                self.has_shardings = True
-                self._counts.add(math.prod(map(int, re.findall(r"\d+", tiles))))
-
-
-def _symbol(operation) -> str:
-    return ir.StringAttr(operation.attributes["sym_name"]).value
+        # Of several values, a sharding each.
+        for tiles in _TILES.findall(string_in(attributes, "mhlo.sharding") or ""):
+            self.has_shardings = True
+            self._counts.add(math.prod(map(int, re.findall(r"\d+", tiles))))
 
 
 def _find_mesh(module: ir.Module) -> tuple[str, DeviceMesh] | None:
@@ -182,7 +175,7 @@ def _find_mesh(module: ir.Module) -> tuple[str, DeviceMesh] | None:
                     for axis in map(sdy.MeshAxisAttr, attribute.axes)}
             # A mesh without axes is one device.
             if axes and (found is None or math.prod(axes.values()) > found[1].size):
-                found = _symbol(operation), DeviceMesh(axes, attribute.device_ids)
+                found = symbol_of(operation), DeviceMesh(axes, attribute.device_ids)
     return found
 
 
@@ -210,8 +203,7 @@ def partition(module: ir.Module, name: str) -> str:
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", name)
-        main = main_of(module)
-        _check(module, main)
+        main = _check(module)
         placements = _placements.mark(module)
         program = run_partitioner(
             module, sharded.devices, sharded.is_shardys,
@@ -226,36 +218,20 @@ def partition(module: ir.Module, name: str) -> str:
         # HLO does not say it, but its shardings do.
         module.operation.attributes[_COUNT] = ir.IntegerAttr.get(
             ir.IntegerType.get_signless(32), sharded.devices)
-        text = module.operation.get_asm(print_generic_op_form=True,
-                                        enable_debug_info=True)
+        text = text_of(module)
         if place is not None:
             _partition_cache.write(place, text)
         return text
 
 
-def main_of(module: ir.Module, name: str = "main") -> ir.Operation:
-    symbols = ir.SymbolTable(module.operation)
-    if name not in symbols:
-        raise PartitionError(f"expected a step in the function '{name}', but got none "
-                             f"of this name")
-    return symbols[name].operation
-
-
-def _type_of(function: ir.Operation) -> ir.FunctionType:
-    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-
-
-def entries_of(main: ir.Operation, attributes: str) -> list:
-    """The attributes of each argument or result."""
-    if attributes in main.attributes:
-        return list(main.attributes[attributes])
-    types = _type_of(main)
-    return [{}] * len(types.results if attributes == "res_attrs" else types.inputs)
-
-
-def _check(module: ir.Module, main: ir.Operation) -> None:
-    """Raises PartitionError for what XLA does not partition ahead of time."""
-    for value in _type_of(main).inputs:
+def _check(module: ir.Module) -> ir.Operation:
+    """The main function. Raises PartitionError for what XLA does not partition ahead of
+    time."""
+    try:
+        main = main_of(module)
+    except ValueError as error:
+        raise PartitionError(str(error)) from None
+    for value in type_of(main).inputs:
         if isinstance(value, ir.RankedTensorType) and not value.has_static_shape:
             raise PartitionError(
                 f"expected arguments of known sizes for XLA to partition, but got "
@@ -267,6 +243,7 @@ def _check(module: ir.Module, main: ir.Operation) -> None:
     if replicas > 1:
         raise PartitionError(f"expected one replica of a step with shardings, but "
                              f"got {replicas}")
+    return main
 
 
 def _wrap(module: ir.Module, main: ir.Operation, program: Program,
@@ -277,7 +254,7 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
     for operation in list(module.body.operations):
         if operation.operation.name == "func.func" and operation != main:
             operation.operation.erase()
-    local = _read_program(program, border, set(map(_symbol, module.body.operations)))
+    local = _read_program(program, border, set(map(symbol_of, module.body.operations)))
     body = main_of(local, _BODY)
     body.attributes["sym_visibility"] = ir.StringAttr.get("private")
     *_, end = body.regions[0].blocks[0].operations
@@ -288,7 +265,7 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
     for name in ("arg_attrs", "res_attrs"):
         if name in body.attributes:
             del body.attributes[name]
-    global_type, local_type = _type_of(main), _type_of(body)
+    global_type, local_type = type_of(main), type_of(body)
     for what, shardings, whole, part in (
             ("arguments", program.inputs, global_type.inputs, local_type.inputs),
             ("results", program.results, global_type.results, local_type.results)):
@@ -304,7 +281,7 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
     def call(operands):
         return list(ir.Operation.create(
             "func.call", results=local_type.results, operands=operands,
-            attributes={"callee": ir.FlatSymbolRefAttr.get(_symbol(body))}).results)
+            attributes={"callee": ir.FlatSymbolRefAttr.get(symbol_of(body))}).results)
 
     with ir.InsertionPoint(entry), main.location:
         ir.Operation.create("func.return", operands=border.build(
@@ -343,7 +320,7 @@ def _read_program(program: Program, border: "_Gspmd | _Shardy", taken: set[str]
                              f"{error}") from None
     # Each name takes a walk through the program, which may have thousands.
     for operation in list(local.body.operations):
-        name = _symbol(operation)
+        name = symbol_of(operation)
         if name in taken or name == _BODY:
             new = _BODY if name == "main" else f"partitioned_{name}"
             ir.SymbolTable.replace_all_symbol_uses(name, new, local.operation)

@@ -3,7 +3,6 @@
 """Partitioned programs, kept beside what JAX keeps of compiled ones."""
 
 import hashlib
-import io
 import os
 import pathlib
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from jax.extend.mlir import ir
 
 from zpp._compiler import logger
 from zpp._files import write_file
+from zpp.jax._modules import bytecode_of
 
 #: The folder in that of JAX's persistent compilation cache.
 FOLDER = "zpp-partitioned"
@@ -28,9 +28,7 @@ def place_of(module: ir.Module, sources: Iterable[str]) -> pathlib.Path | None:
     folder = jax.config.jax_compilation_cache_dir
     if not folder or not jax.config.jax_enable_compilation_cache or "://" in folder:
         return None
-    content = io.BytesIO()
-    module.operation.write_bytecode(content)
-    digest = hashlib.sha256(content.getvalue())
+    digest = hashlib.sha256(bytecode_of(module))
     for part in (jax.__version__, jaxlib.__version__, os.environ.get("XLA_FLAGS")):
         digest.update(repr(part).encode() + b"\0")
     for source in sources:

@@ -9,7 +9,6 @@ number.
 
 import dataclasses
 import functools
-import io
 import math
 import pathlib
 import re
@@ -19,6 +18,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
+
+from zpp.jax._modules import bytecode_of, main_of, operations_in, type_of
+from zpp.jax._proto import read_fields
 
 
 class PartitionError(ValueError):
@@ -97,10 +99,8 @@ def _with_end(module: ir.Module) -> ir.Module:
     """A copy with one more result, which nothing can compute. XLA notices it once it has
     partitioned the module, and does not go on to plan the program of a device, which
     takes most of its time and more than in proportion to the operations."""
-    content = io.BytesIO()
-    module.operation.write_bytecode(content)
-    copy = ir.Module.parse(content.getvalue())
-    main = ir.SymbolTable(copy.operation)["main"].operation
+    copy = ir.Module.parse(bytecode_of(module))
+    main = main_of(copy)
     number = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
     *_, end = main.regions[0].blocks[0].operations
     with ir.InsertionPoint(end), main.location:
@@ -119,9 +119,8 @@ def set_results(function: ir.Operation, values: Sequence[ir.Value]) -> None:
     with ir.InsertionPoint(end), end.location:
         ir.Operation.create("func.return", operands=list(values))
     end.operation.erase()
-    inputs = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get(inputs, [value.type for value in values]))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(
+        type_of(function).inputs, [value.type for value in values]))
 
 
 @functools.cache
@@ -133,16 +132,11 @@ def _client():
 
 def hlo_module_in(proto: bytes) -> bytes:
     """The HloModuleProto in an HloProto: its field 1, which comes first."""
-    size, position = 0, 1
-    if proto[:1] != b"\x0a":
+    number, _, module = next(read_fields(proto), (0, b"", b""))
+    if number != 1 or not isinstance(module, bytes):
         raise PartitionError("expected an HloProto in the dump, but got "
                              "something else")
-    while True:
-        byte = proto[position]
-        size |= (byte & 0x7f) << 7 * (position - 1)
-        position += 1
-        if byte < 0x80:
-            return proto[position:position + size]
+    return module
 
 
 # Groups ----------------------------------------------------------------------
@@ -240,22 +234,17 @@ def restore_groups(module: ir.Module, groups: dict[int, np.ndarray],
     missing = set(groups)
     # Those of the same text are one array.
     written: dict[int, ir.Attribute] = {}
-
-    def visit(operation):
-        if "replica_groups" in operation.attributes and (
-                "channel_handle" in operation.attributes):
-            channel = stablehlo.ChannelHandle(
-                operation.attributes["channel_handle"]).handle
-            if channel in groups:
-                missing.discard(channel)
-                found = groups[channel]
-                if id(found) not in written:
-                    written[id(found)] = write(found)
-                operation.attributes["replica_groups"] = written[id(found)]
-        return ir.WalkResult.ADVANCE
-
-    if groups:
-        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for operation in operations_in(module) if groups else ():
+        attributes = operation.attributes
+        if "replica_groups" not in attributes or "channel_handle" not in attributes:
+            continue
+        channel = stablehlo.ChannelHandle(attributes["channel_handle"]).handle
+        if channel in groups:
+            missing.discard(channel)
+            found = groups[channel]
+            if id(found) not in written:
+                written[id(found)] = write(found)
+            attributes["replica_groups"] = written[id(found)]
     if missing:
         raise PartitionError(f"expected a collective of channel "
                              f"{min(missing)}, but got none")
@@ -264,12 +253,7 @@ def restore_groups(module: ir.Module, groups: dict[int, np.ndarray],
 def drop_layouts(module: ir.Module) -> None:
     """Removes the layouts that XLA's translation notes at operations. They were
     inferred for the old program, and what replaces an operation would keep them."""
-    def visit(operation):
+    for operation in operations_in(module):
         for name in ("xla_shape", "result_layout", "operand_layout"):
             if name in operation.attributes:
                 del operation.attributes[name]
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-
-

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 
 from jax.extend.mlir import ir
 
+from zpp.jax._modules import operations_in, string_in
+
 #: The custom call that marks a value, and the barrier that stands for it.
 _CALL, _MARK = "stablehlo.custom_call", "annotate_device_placement"
 _BARRIER = "stablehlo.optimization_barrier"
@@ -38,35 +40,19 @@ def restore(module: ir.Module, named: set[str]) -> set[str]:
 
 
 def _is_mark(operation: ir.Operation) -> bool:
-    return operation.name == _CALL and ir.StringAttr(
-        operation.attributes["call_target_name"]).value == _MARK
+    return string_in(operation.attributes, "call_target_name") == _MARK
 
 
 def _said(operation: ir.Operation, name: str) -> str | None:
     """The value of an attribute for XLA."""
-    if _SAYS not in operation.attributes:
-        return None
-    said = ir.DictAttr(operation.attributes[_SAYS])
-    return ir.StringAttr(said[name]).value if name in said else None
-
-
-def _find(module: ir.Module, is_wanted: Callable[[ir.Operation], bool]
-          ) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(operation):
-        if is_wanted(operation):
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    attributes = operation.attributes
+    return string_in(ir.DictAttr(attributes[_SAYS]), name) if _SAYS in attributes else None
 
 
 def _names(module: ir.Module) -> Iterator[str]:
     """The memories other than that of the device that values are marked with, and
     the kinds of hosts that compute."""
-    for operation in _find(module, lambda each: _SAYS in each.attributes):
+    for operation in operations_in(module):
         for name in (_PLACEMENT, _COMPUTE):
             said = _said(operation, name)
             if said is not None and said != "device":
@@ -77,7 +63,7 @@ def _replace(module: ir.Module, is_wanted: Callable[[ir.Operation], bool], name:
              attributes: tuple[tuple[str, ir.Attribute], ...]) -> None:
     """Replaces operations by others that give the same for the same, and say the
     same to XLA."""
-    for old in _find(module, is_wanted):
+    for old in filter(is_wanted, operations_in(module)):
         with ir.InsertionPoint(old), old.location:
             new = ir.Operation.create(
                 name, results=[each.type for each in old.results],

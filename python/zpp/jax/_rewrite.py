@@ -16,9 +16,10 @@ from zpp._plan import Auto, choose_if, fit_in_flight, keep_whole
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
-from zpp.jax._links import exchange_between, find_links
+from zpp.jax._links import find_links
 from zpp.jax._partition import warn_of_shardings
 from zpp.jax._partitioner import PartitionError
+from zpp.jax._processes import exchange_between
 
 
 def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
@@ -225,9 +226,8 @@ def find_memory_limit(devices: jax.sharding.Mesh | None) -> int | None:
         if device.process_index == jax.process_index()]
     limits = [get_memory_limit(device) for device in own]
     if devices is not None:
-        said = exchange_between(devices, "memory")(
-            str(min(limits, default=0)))
-        limits = [int(limit) for limit in said]
+        limits = list(map(int, exchange_between(
+            devices, "memory", str(min(limits, default=0)))))
     return min(limits, default=0) or None
 
 

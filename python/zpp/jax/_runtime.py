@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import jax
 
 from zpp._bundle import Bundle
-from zpp._library import call, find_library
-from zpp._measures import OnMeasure, collect
+from zpp._library import Described, call, find_library
+from zpp._measures import collect
 from zpp.jax._export import Step
+from zpp.jax._processes import get_service, next_key
 
 #: The platforms that the runtime has back ends for, of the same names.
 BACKENDS = ("cpu", "cuda")
@@ -30,17 +31,17 @@ BACKENDS = ("cpu", "cuda")
 _OnListening = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 
 
-class _WorldDesc(ctypes.Structure):
+class _WorldDesc(Described):
     """zpp_xla_world_desc."""
 
-    _fields_ = [
+    _fields_ = (
         ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
         ("mesh", ctypes.c_char_p), ("rendezvous", ctypes.c_char_p),
         ("time_limit_usec", ctypes.c_int64), ("trace", ctypes.c_int64),
         ("ranks", ctypes.POINTER(ctypes.c_int64)),
         ("device_ordinals", ctypes.POINTER(ctypes.c_int64)),
         ("num_ranks", ctypes.c_int64), ("on_listening", _OnListening),
-        ("on_listening_context", ctypes.c_void_p), ("token", ctypes.c_char_p)]
+        ("on_listening_context", ctypes.c_void_p), ("token", ctypes.c_char_p))
 
 
 class _HostTimes(ctypes.Structure):
@@ -67,8 +68,6 @@ _time_limit_seconds = 300.0
 
 #: Worlds by back end, mesh and devices. They live as long as the process.
 _worlds: dict[tuple, _World] = {}
-#: How many worlds of these devices this process has met others for.
-_meetings: dict[str, int] = {}
 _lock = threading.RLock()
 _is_recording = False
 #: Whether a step that the runtime takes part in was called while recording.
@@ -86,8 +85,7 @@ def obstacle(platform: str) -> str | None:
         library = _library()
     except OSError as error:
         return str(error)
-    desc = _WorldDesc(struct_size=ctypes.sizeof(_WorldDesc),
-                      backend=platform.encode(), mesh=b"probe:1")
+    desc = _WorldDesc(backend=platform.encode(), mesh=b"probe:1")
     handle = ctypes.c_void_p()
     try:
         call(library, "zpp_xla_world_create", ctypes.byref(desc),
@@ -218,7 +216,7 @@ def record(is_on: bool) -> None:
         _is_recording = is_on
         _has_recorded = False
         for world in _worlds.values():
-            call(_library(), "zpp_xla_world_record", world.handle, int(is_on))
+            call(_library(), "zpp_xla_world_record", world.handle, is_on)
 
 
 def is_recording() -> bool:
@@ -246,7 +244,7 @@ def measure(is_on: bool) -> None:
     """Starts or stops sampling what operations quantize, on all worlds."""
     with _lock:
         for world in _worlds.values():
-            call(_library(), "zpp_xla_world_measure", world.handle, int(is_on))
+            call(_library(), "zpp_xla_world_measure", world.handle, is_on)
 
 
 def read_measures() -> tuple[list[dict], float]:
@@ -279,7 +277,6 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     ranks, ordinals = ((ctypes.c_int64 * len(mine))(*column)
                        for column in zip(*mine))
     desc = _WorldDesc(
-        struct_size=ctypes.sizeof(_WorldDesc),
         backend=platform.encode(), mesh=mesh.encode(),
         time_limit_usec=round(_time_limit_seconds * 1e6), trace=1,
         ranks=ranks, device_ordinals=ordinals, num_ranks=len(mine))
@@ -305,25 +302,18 @@ def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
     """Fills in the rendezvous and the token of a world. The process of rank 0
     chooses both, and tells the others through JAX's coordination service."""
     from jax._src.distributed import global_state
-    client = global_state.client
-    if client is None:
-        raise RuntimeError("expected jax.distributed to be initialized, as the "
-                           "devices are of several processes, but it is not")
-    name = (f"zpp/{desc.mesh.decode()}/"
-            + ",".join(str(device.id) for device in devices))
+    service = get_service()
     # All processes create the worlds of the same devices in the same order.
-    # Each world has its own key.
-    _meetings[name] = _meetings.get(name, 0) + 1
-    name += f"/{_meetings[name]}"
+    name = next_key(desc.mesh.decode(), (device.id for device in devices))
     if devices[0].process_index == jax.process_index():
         token = secrets.token_hex(32)
         own = _own_address(global_state.coordinator_address)
         desc.rendezvous = f"{own}:0".encode()
         desc.on_listening = _OnListening(
-            lambda _, endpoint: client.key_value_set(
+            lambda _, endpoint: service.key_value_set(
                 name, f"{endpoint.decode()} {token}"))
     else:
-        endpoint, token = client.blocking_key_value_get(
+        endpoint, token = service.blocking_key_value_get(
             name, round(_time_limit_seconds * 1e3)).split()
         desc.rendezvous = endpoint.encode()
     desc.token = token.encode()
@@ -344,26 +334,7 @@ def _own_address(coordinator: str) -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(find_library("zpp_xla"))
-    text = (ctypes.c_char_p, ctypes.c_size_t)
-    library.zpp_xla_world_create.argtypes = (
-        ctypes.POINTER(_WorldDesc), ctypes.POINTER(ctypes.c_void_p), *text)
-    library.zpp_xla_world_destroy.argtypes = (ctypes.c_void_p,)
-    library.zpp_xla_world_destroy.restype = None
-    library.zpp_xla_bundle_load.argtypes = (
-        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, *text)
-    library.zpp_xla_world_synchronize.argtypes = (ctypes.c_void_p, *text)
-    library.zpp_xla_take_host_times.argtypes = (ctypes.POINTER(_HostTimes),)
-    library.zpp_xla_world_measure.argtypes = (
-        ctypes.c_void_p, ctypes.c_int64, *text)
-    library.zpp_xla_world_visit_measures.argtypes = (
-        ctypes.c_void_p, OnMeasure, ctypes.c_void_p,
-        ctypes.POINTER(ctypes.c_double), *text)
-    library.zpp_xla_world_record.argtypes = (
-        ctypes.c_void_p, ctypes.c_int64, *text)
-    library.zpp_xla_world_write_trace.argtypes = (
-        ctypes.c_void_p, ctypes.c_char_p, *text)
-    return library
+    return ctypes.CDLL(find_library("zpp_xla"))
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._warn import warn
+from zpp.jax._modules import main_of, type_of
 
 #: The name of the array that says of which mesh a saved state is.
 _MESH = "mesh"
@@ -243,10 +244,8 @@ def read_state(module: ir.Module, arguments: Sequence[int], tokens: int,
                 for argument, result in zip(
                     ir.DenseI64ArrayAttr(entry["arguments"]),
                     ir.DenseI64ArrayAttr(entry["results"]), strict=True))
-    main = next(op for op in module.body.operations
-                if ir.StringAttr(op.attributes["sym_name"]).value == "main")
-    taken = sum(isinstance(each, ir.RankedTensorType) for each in ir.FunctionType(
-        ir.TypeAttr(main.attributes["function_type"]).value).inputs) - len(arguments)
+    taken = sum(isinstance(each, ir.RankedTensorType)
+                for each in type_of(main_of(module)).inputs) - len(arguments)
     machine = ir.DictAttr(module.operation.attributes["zpp.machine"])
     order = [ir.StringAttr(machine["mesh"]).value]
     if mesh is not None:

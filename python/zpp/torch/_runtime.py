@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from zpp._library import RankDesc, WorldDesc, call, find_library
-from zpp._measures import OnMeasure, collect
+from zpp._library import Described, RankDesc, WorldDesc, call, find_library
+from zpp._measures import collect
 from zpp.torch import _groups, _pytorch
 from zpp.torch._bucket import Compiled, tool_versions
 from zpp.torch._mesh import describe, find_parts, hosts_of
@@ -39,12 +39,12 @@ _ExchangeFunction = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
 
 
-class _Exchanges(ctypes.Structure):
+class _Exchanges(Described):
     """zpp_rt_exchanges."""
 
-    _fields_ = [
+    _fields_ = (
         ("struct_size", ctypes.c_size_t), ("all_to_all", _ExchangeFunction),
-        ("all_gather", _ExchangeFunction), ("context", ctypes.c_void_p)]
+        ("all_gather", _ExchangeFunction), ("context", ctypes.c_void_p))
 
 
 #: Process groups for exchanges, the caller's or made here, by the group that
@@ -161,22 +161,18 @@ class Runner:
         library = _library()
         # ctypes frees functions without references.
         self._functions = _Exchanges(
-            struct_size=ctypes.sizeof(_Exchanges),
             all_to_all=_ExchangeFunction(functools.partial(
                 self._exchange, False)),
             all_gather=_ExchangeFunction(functools.partial(
                 self._exchange, True)))
         desc = WorldDesc(
-            struct_size=ctypes.sizeof(WorldDesc), backend=device.type.encode(),
-            mesh=describe(tiers).encode(),
+            backend=device.type.encode(), mesh=describe(tiers).encode(),
             exchanges=ctypes.addressof(self._functions))
         # Both live as long as the process: functions may be under way.
         self._world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
         call(library, "zpp_rt_world_create", ctypes.byref(desc),
               ctypes.byref(self._world))
-        rank = RankDesc(
-            struct_size=ctypes.sizeof(RankDesc), index=group.rank(),
-            device=device.index if self._is_cuda else -1)
+        rank = RankDesc(index=group.rank(), device=device.index if self._is_cuda else -1)
         call(library, "zpp_rt_rank_create", self._world, ctypes.byref(rank),
               ctypes.byref(self._rank))
 
@@ -187,7 +183,7 @@ class Runner:
 
     def measure(self, is_on: bool) -> None:
         """Starts or stops sampling what functions quantize."""
-        call(_library(), "zpp_rt_world_measure", self._world, int(is_on))
+        call(_library(), "zpp_rt_world_measure", self._world, is_on)
 
     def read_measures(self) -> list[dict]:
         """The samples, of functions that are done: waits for them."""
@@ -349,19 +345,7 @@ def _run_fake(sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
 def _library() -> ctypes.CDLL:
     # Compiled buckets find its functions among the symbols of the process.
     library = ctypes.CDLL(find_library("zpp_rt"), mode=ctypes.RTLD_GLOBAL)
-    text = (ctypes.c_char_p, ctypes.c_size_t)
-    handle = ctypes.POINTER(ctypes.c_void_p)
-    library.zpp_rt_world_create.argtypes = (
-        ctypes.POINTER(WorldDesc), handle, *text)
-    library.zpp_rt_rank_create.argtypes = (
-        ctypes.c_void_p, ctypes.POINTER(RankDesc), handle, *text)
-    library.zpp_rt_world_measure.argtypes = (
-        ctypes.c_void_p, ctypes.c_int64, *text)
-    library.zpp_rt_world_visit_measures.argtypes = (
-        ctypes.c_void_p, OnMeasure, ctypes.c_void_p, *text)
-    library.zpp_rt_rank_synchronize.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_enter.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    library.zpp_rt_rank_message.argtypes = (ctypes.c_void_p,)
     library.zpp_rt_rank_message.restype = ctypes.c_char_p
     return library
 
