@@ -198,7 +198,10 @@ class SharedOptions(_Described):
         if value is None:
             return kind()
         if isinstance(value, Mapping):
-            return kind().replace(**value)
+            try:
+                return kind().replace(**value)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"tuning: {error}") from None
         if not isinstance(value, kind):
             raise ValueError(f"tuning: expected {cls.module}.Tuning, but got "
                              f"{value!r}")

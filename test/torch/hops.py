@@ -26,13 +26,13 @@ def order_of_hops(options, prefetch=0, **model_options) -> list[list[str]]:
     set_prefetch(model, prefetch)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     found: list[list[str]] = []
-    names = {communication.gathers._secondary: name or "root"
+    names = {communication.gathers.secondary: name or "root"
              for name, _, communication in _compress.communications_of(model)}
     fill = _gathers.Gathers._fill
     gather = _secondary.SecondaryPartition.gather
 
     def watched_fill(self, *args):
-        found[-1].append(f"outer {self._shared.name or 'root'}")
+        found[-1].append(f"outer {self.shared.name or 'root'}")
         return fill(self, *args)
 
     def watched_gather(self, *args):
@@ -64,7 +64,7 @@ def hops_ahead():
         before = self._ahead
         run_ahead(self, begin)
         if self._ahead is not before:
-            began.append(self._shared.name)
+            began.append(self.shared.name)
 
     with mock.patch.object(_gathers.Gathers, "_run_ahead", watched):
         yield began

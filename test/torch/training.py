@@ -27,8 +27,9 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
-from zpp.torch import (_agreement, _calls, _compress, _fsdp, _groups, _plans, _pytorch,
+from zpp.torch import (_agreement, _compress, _fsdp, _groups, _plans, _pytorch,
                        _runtime)
+from zpp.torch._communication import Collective
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
 #: Every hop and both formats.
@@ -590,7 +591,7 @@ def errors_of_own_collectives() -> list[str]:
     between two calls, also in the place of zpp's, which it calls, and before zpp is
     turned off."""
     def foreign(gather):
-        return _calls.AllGather(lambda *args: gather(*args))
+        return Collective(lambda *args, **kwargs: gather(*args, **kwargs))
 
     errors: list[str] = []
     for options in (None, ZEROPP, ZEROPP):
@@ -616,18 +617,18 @@ def train_with_own_gathers(options, again: bool = False) -> dict:
     model = make_model(None, rows=((0, 1), (2, 3)))
     calls = []
 
-    def gather(*args):
+    def gather(*args, **kwargs):
         calls.append("all_gather")
-        return _pytorch.all_gather(*args)
+        return _pytorch.all_gather(*args, **kwargs)
 
-    def scatter(*args):
+    def scatter(*args, **kwargs):
         calls.append("reduce_scatter")
-        return _pytorch.reduce_scatter(*args)
+        return _pytorch.reduce_scatter(*args, **kwargs)
 
     for _ in range(2 if again else 1):
         for _, module in _fsdp.modules_of(model):
-            module.set_custom_all_gather(_calls.AllGather(gather))
-            module.set_custom_reduce_scatter(_calls.ReduceScatter(scatter))
+            module.set_custom_all_gather(Collective(gather))
+            module.set_custom_reduce_scatter(Collective(scatter))
         compress(model, **options)
     losses = mean_losses(model, 3)
     return {"losses": losses, "calls": len(calls), "report": zpp.torch.report(model)}

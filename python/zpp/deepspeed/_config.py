@@ -9,7 +9,6 @@ from typing import Any
 
 from zpp._guard import Guard
 from zpp._torch_options import TorchOptions as Options
-from zpp._torch_options import TorchTuning as Tuning
 
 #: The section of the config that DeepSpeed does not know.
 SECTION = "zpp"
@@ -93,22 +92,9 @@ def _read_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     if given["zero_hpz_partition_size"] > 1:
         values.setdefault("secondary", given["zero_hpz_partition_size"])
     try:
-        if "tuning" in values:
-            values["tuning"] = _read_tuning(values["tuning"])
         return Options(**values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{SECTION}.{error}") from None
-
-
-def _read_tuning(given: Any) -> Tuning:
-    names = [field.name for field in dataclasses.fields(Tuning)]
-    if not isinstance(given, Mapping) or not {*given} <= {*names}:
-        raise ValueError(f"tuning: expected options among {', '.join(names)} by name, "
-                         f"but got {given!r}")
-    try:
-        return Tuning(**given)
-    except ValueError as error:
-        raise ValueError(f"tuning: {error}") from None
 
 
 def _read_guard(given: Any) -> Guard | None:

@@ -75,7 +75,7 @@ def report(engine: Any) -> dict:
     Raises:
       ValueError: if zpp does not send its weights and gradients.
     """
-    return report_of(_compression_of(engine).communications())
+    return _compression_of(engine).report()
 
 
 def metrics(engine: Any) -> dict[str, float]:
@@ -113,7 +113,6 @@ class _Left:
 
     def __init__(self, options: Options):
         self._options = options
-        self.mesh: Any = options.mesh
         self._calls: Counter[Plan] = Counter()
 
     def note(self, kind: str, reason: str, dtype: torch.dtype, elements: int,
@@ -125,14 +124,11 @@ class _Left:
         """
         # A group of experts may be no part of the mesh.
         with contextlib.suppress(ValueError):
-            self._calls[make_plan(kind, dtype, elements, False, self.mesh, group,
-                                  self._options, reason, None)] += 1
+            self._calls[make_plan(kind, dtype, elements, False, str(self._options.mesh),
+                                  group, self._options, reason, None)] += 1
 
     def entries(self, name: str) -> list[dict]:
         return [plan.entry(name, count) for plan, count in self._calls.items()]
-
-    def links(self) -> Any:
-        return self._options.links
 
     def state_bytes(self) -> int:
         return 0
@@ -181,7 +177,7 @@ class _Compression:
                            for name, weight in weights.items()]})
         make_ready([(each, maker) for each in self._gathers.values()
                     for maker in each.gathers.makers()])
-        self._meter = _metrics.Meter(lambda: report_of(self.communications()))
+        self._meter = _metrics.Meter(self.report)
         _seams.follow(
             engine, list(weights.values()), self._gathers.__contains__,
             functools.partial(_within, "gathering", self),
@@ -222,8 +218,11 @@ class _Compression:
     def communications(self) -> list[tuple[str, Any]]:
         """Those of the report, with their names."""
         return [("other parameters", self._left),
-                *((each.name, each) for each in self._gathers.values()),
+                *((each.shared.name, each) for each in self._gathers.values()),
                 *self._reductions.values()]
+
+    def report(self) -> dict:
+        return report_of(self.communications(), parse_mesh(self._mesh), self._options.links)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         return self._meter.measure(module, (each for _, each in self.communications()))
@@ -235,7 +234,7 @@ class _Compression:
         for weight, each in self._gathers.items():
             # What is frozen does not change.
             if weight.requires_grad:
-                each.next_step()
+                each.shared.next_step()
 
     def _on_end(self) -> None:
         for hook in self._hooks:

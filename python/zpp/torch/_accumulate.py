@@ -135,12 +135,14 @@ class Accumulation:
         self._sum = None
         self._seen = set()
 
-    def reset(self) -> None:
-        """Gives the sum up on this rank. Others may keep theirs, so it still is one."""
+    def reset(self, original: Callable[[], None]) -> None:
+        """In the place of FSDP2's function that gives an update up on this rank. Others may
+        keep theirs, so the sum still is one."""
         _waiting.discard(self)
         self._seen = set()
         if self._sum is not None:
             self._sum.zero_()
+        original()
 
     def take(self) -> torch.Tensor:
         """Returns the sum, and begins a new one."""

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch.distributed.fsdp import FSDPModule
 
 from zpp._guard import Guard
@@ -12,12 +13,29 @@ from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
-from zpp.torch._calls import AllGather, ReduceScatter
 from zpp.torch._gathers import Gathers
 from zpp.torch._moments import Moments
 from zpp.torch._plans import Plan
 from zpp.torch._reductions import Reductions
 from zpp.torch._shared import Shared, Steps
+
+
+class Collective:
+    """The object that FSDP2 calls in the place of its own, and asks for buffers.
+
+    Args:
+      run: the collective.
+      allocate: the method of the object that it takes the place of.
+    """
+
+    def __init__(self, run: Callable[..., Any],
+                 allocate: Callable[..., torch.Tensor] = torch.empty):
+        self._run = run
+        self.allocate = allocate
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 **given: Any) -> Any:
+        return self._run(output_tensor, input_tensor, **given)
 
 
 class Communication:
@@ -34,28 +52,16 @@ class Communication:
                  variants: list[tuple[int, Options]], steps: Steps,
                  order: Order[Gathers], ballots: Ballots, guard: Guard | None,
                  names: Mapping[Any, str]):
-        self._shared = Shared(name, parameters, mesh, variants, steps, guard, names)
-        self.gathers = Gathers(self._shared, order, ballots)
-        self.reductions = Reductions(self._shared, module, ballots)
-        self.moments = Moments(self._shared)
-
-    @property
-    def name(self) -> str:
-        return self._shared.name
-
-    @property
-    def title(self) -> str:
-        return self._shared.title
-
-    @property
-    def mesh(self) -> str:
-        return self._shared.mesh
+        self.shared = Shared(name, parameters, mesh, variants, steps, guard, names)
+        self.gathers = Gathers(self.shared, order, ballots)
+        self.reductions = Reductions(self.shared, module, ballots)
+        self.moments = Moments(self.shared)
 
     def collectives(self) -> _fsdp.Collectives:
         """For FSDP2, with memory as those that they replace."""
-        gather, scatter = _fsdp.others_collectives(self._shared.parameters)
-        return (AllGather(self.gathers.gather, gather.allocate),
-                ReduceScatter(self.reductions.scatter, scatter.allocate))
+        gather, scatter = _fsdp.others_collectives(self.shared.parameters)
+        return (Collective(self.gathers.gather, gather.allocate),
+                Collective(self.reductions.scatter, scatter.allocate))
 
     def attach(self) -> None:
         """Follows what is done with the parameters, until `detach`."""
@@ -66,10 +72,6 @@ class Communication:
         self.gathers.detach()
         self.moments.detach()
 
-    def next_step(self) -> None:
-        """Says that a step has changed the weights, where no reduction does."""
-        self._shared.next_step()
-
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the collectives that the next steps
         will have, as far as they are known."""
@@ -78,39 +80,35 @@ class Communication:
 
     def facts(self) -> list:
         """Returns what the ranks of its groups must agree on, as JSON has it."""
-        slices = _pytorch.slices_of(self._shared.parameters)
+        slices = _pytorch.slices_of(self.shared.parameters)
         return [*([str(part) for part in slice_] if slice_ else None
                   for slice_ in (slices.gathered, slices.reduced)),
                 [[str(_pytorch.type_of(each)), _pytorch.elements_of(each)]
-                 for each in self._shared.parameters.fsdp_params]]
+                 for each in self.shared.parameters.fsdp_params]]
 
     def errors(self) -> dict[str, float]:
         """The latest relative rounding errors, by what they are of."""
-        return {f"error/{role}/{self._shared.exact.names[parameter]}": error for
-                (role, parameter), error in self._shared.gauge.errors.items()}
+        return {f"error/{role}/{self.shared.exact.names[parameter]}": error for
+                (role, parameter), error in self.shared.gauge.errors.items()}
 
     def forget(self) -> None:
         """The next gather crosses nodes, whatever is held; with whole weights.
         Gradients that wait are dropped."""
         self.gathers.forget()
-        self.reductions.forget()
+        self.reductions.accumulation.drop()
 
     def is_dry_run(self) -> bool:
-        group = _fsdp.shard_group(self._shared.parameters)
+        group = _fsdp.shard_group(self.shared.parameters)
         return group is not None and _pytorch.is_dry_run(group)
-
-    def links(self) -> Any:
-        """The speeds of the tiers, in the options of the next step."""
-        return self._shared.options_at(self._shared.steps).links
 
     def state_bytes(self) -> int:
         """Bytes of this rank's device that hold weights, and gradients of an update
         that is not complete."""
-        return self.gathers.bytes + self.reductions.bytes
+        return self.gathers.secondary.bytes + self.reductions.accumulation.bytes
 
     def entries(self, name: str) -> list[dict]:
         """The entries of the report."""
-        calls = self._shared.calls.copy()
+        calls = self.shared.calls.copy()
         if (unused := self.gathers.unused()) is not None:
             # Nobody has asked for it yet.
             calls[unused] += 1
@@ -121,4 +119,4 @@ class Communication:
         make it together."""
         # A dry run has no devices.
         if not _pytorch.is_dry_run(plan.group):
-            _ = self._shared.function(plan).runner
+            _ = self.shared.function(plan).runner

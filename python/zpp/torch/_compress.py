@@ -131,7 +131,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         **{f"options from step {step}": repr(variant)
            for step, variant in variants},
         "steps_done": steps_done, "guard": repr(guarded), **versions(),
-        "slices of modules": [[each.name, each.facts()]
+        "slices of modules": [[each.shared.name, each.facts()]
                               for each in communications]})
     if not is_off:
         make_ready([(communication, maker) for communication in communications
@@ -153,17 +153,17 @@ def _attach(modules: Mapping[str, FSDPModule],
             communication.detach()
         _fsdp.attach(module, [])
     for (_, module, parameters), communication in zip(groups, communications):
-        reductions = communication.reductions
+        reductions, mesh = communication.reductions, communication.shared.mesh
         accumulates = not is_off and reductions.can_accumulate()
-        for name, call in ((_fsdp.POST_BACKWARD, reductions.post_backward),
-                           (_fsdp.RESET, reductions.reset)):
+        for name, call in ((_fsdp.POST_BACKWARD, reductions.accumulation.post_backward),
+                           (_fsdp.RESET, reductions.accumulation.reset)):
             _fsdp.replace(parameters, name, call if accumulates else None)
         if is_off:
             _fsdp.restore_collectives(parameters)
             continue
         _fsdp.set_collectives(
-            parameters, None if _keeps_own(parameters, parse_mesh(communication.mesh))
-            else communication.collectives(), communication.reductions.all_reduce)
+            parameters, None if _keeps_own(parameters, parse_mesh(mesh))
+            else communication.collectives(), reductions.all_reduce)
         communication.attach()
         _fsdp.attached(module).append(communication)
 
@@ -213,9 +213,9 @@ def _check_pending(modules: Mapping[str, FSDPModule]) -> None:
     """Checks that no gradients wait, which would be lost."""
     for module in modules.values():
         for each in _fsdp.attached(module) or ():
-            if each.reductions.is_pending():
+            if each.reductions.accumulation.is_pending:
                 raise RuntimeError(
-                    f"{each.title}: expected compress to be called between updates, but "
+                    f"{each.shared.title}: expected compress to be called between updates, but "
                     f"gradients wait for the last micro-batch of one; "
                     f"zpp.torch.forget(model) drops them")
 
@@ -286,13 +286,16 @@ def report(model: nn.Module) -> dict:
            for _, module in _fsdp.modules_of(model)):
         raise ValueError("expected a model that zpp.torch.compress was called "
                          "with, but got another one")
-    return report_of([(name, communication)
-                      for name, _, communication in communications_of(model)])
+    found = [(name, communication) for name, _, communication in communications_of(model)]
+    if not found:
+        return report_of(found, {}, None)
+    shared = found[0][1].shared
+    return report_of(found, parse_mesh(shared.mesh), shared.options_at(shared.steps).links)
 
 
-def report_of(communications: list[tuple[str, Communication]]) -> dict:
+def report_of(communications: list[tuple[str, Communication]], mesh: dict[str, int],
+              links: Any) -> dict:
     """The report of communications, with the names of their modules."""
-    mesh = parse_mesh(communications[0][1].mesh) if communications else {}
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]
     total: dict[str, Any] = {
@@ -301,7 +304,6 @@ def report_of(communications: list[tuple[str, Communication]]) -> dict:
         for side in ("before", "after")}
     total["state_bytes"] = sum(communication.state_bytes()
                                for _, communication in communications)
-    links = communications[0][1].links() if communications else None
     return {"mesh": mesh, "links": links, "collectives": entries, "total": total}
 
 

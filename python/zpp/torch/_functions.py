@@ -8,10 +8,29 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from zpp.torch._calls import Work
 from zpp.torch._guard import Exchange, Gauge
 from zpp.torch._plans import Plan
 from zpp.torch._runtime import Runner, get_runner, run_as_op
+
+
+class Work(dist.Work):
+    """A collective under way on a stream of its own, until the event that its end records;
+    None if it is complete."""
+
+    def __init__(self, event: torch.cuda.Event | None = None):
+        super().__init__()
+        self._event = event
+
+    def wait(self, timeout=None) -> bool:
+        """Makes the current stream wait. Time limits are those of the process
+        groups, whose watchdog sees the exchanges."""
+        if self._event is not None:
+            self._event.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._event is None or self._event.query()
+
 
 class Function:
     """A compiled plan of a module. It has at hand what does not change from step to

@@ -29,14 +29,6 @@ _FIRST, _EVERY = 10, 50
 
 
 @dataclasses.dataclass(frozen=True)
-class _Way:
-    """How a gather is executed: by hops, or by a plan."""
-
-    hops: Hops | None = None
-    plan: Plan | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class _Gather:
     """A gather by hops."""
 
@@ -56,12 +48,10 @@ class Gathers:
     """
 
     def __init__(self, shared: Shared, order: "Order[Gathers]", ballots: Ballots):
-        self._shared = shared
+        self.shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
-        #: The results of methods, see `once`.
-        self._known: dict[tuple, Any] = {}
-        self._secondary = SecondaryPartition(shared.parameters)
+        self.secondary = SecondaryPartition(shared.parameters)
         self._order = order
         self._ballots = ballots
         #: This rank's slice, while a gather of it votes.
@@ -80,7 +70,7 @@ class Gathers:
         #: The hop that was run ahead of its gather.
         self._ahead: Plan | None = None
         self._hooks: list[Any] = []
-        shared.on_change += [self._known.clear, self._send_whole]
+        shared.on_change.append(self._send_whole)
 
     def makers(self) -> list[Callable[[], Plan]]:
         """Functions that make the plans of the gathers that the next steps will have,
@@ -88,7 +78,7 @@ class Gathers:
         slices = _pytorch.slices_of(self._parameters)
         group = _fsdp.shard_group(self._parameters)
         makers: list[Callable[[], Plan]] = []
-        for options in self._shared.options if group and slices.gathered else ():
+        for options in self.shared.options if group and slices.gathered else ():
             elements, dtype = slices.gathered
             if hops := self._hops(options, group):
                 makers.append(functools.partial(
@@ -98,48 +88,42 @@ class Gathers:
                 makers.append(functools.partial(
                     make_plan, "all_gather", dtype, elements, False, self._mesh,
                     group, _whole(options), reason_of("all_gather", options),
-                    self._shared.layout_of_gather(options, dtype, elements)))
+                    self.shared.layout_of_gather(options, dtype, elements)))
         return makers
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
-               group: dist.ProcessGroup, async_op: bool) -> Any:
-        self._shared.check_capture(source)
-        self._shared.follow()
+               group: dist.ProcessGroup, async_op: bool = False) -> Any:
+        self.shared.check_capture(source)
+        self.shared.follow()
         options = self._gather_options()
         if options.weights != "none":
-            self._shared.look()
-        way = self._gather_way(options, group, source.dtype, source.numel(),
-                               type(source))
-        hops, plan = way.hops, way.plan
-        if hops is not None:
-            def gather():
-                self._gather_in_hops(result, source, group, hops, options)
-
+            self.shared.look()
+        plan = self._way(options, group, source.dtype, source.numel(), type(source))
+        if isinstance(plan, Hops):
+            gather = functools.partial(self._gather_in_hops, result, source, group, plan,
+                                       options)
             return run_apart(gather, stream_of_gathers(source.device), source,
                              result) if async_op else gather()
-        assert plan
-        self._shared.calls[plan] += 1
+        self.shared.calls[plan] += 1
         if not plan.compiled:
             original, _ = _fsdp.original_collectives(self._parameters)
             return original(result, source, group, async_op)
-        return self._shared.function(plan)([source], result, async_op=async_op)
+        return self.shared.function(plan)([source], result, async_op=async_op)
 
     @once
-    def _gather_way(self, options: Options, group: dist.ProcessGroup,
-                    dtype: torch.dtype, elements: int, kind: type) -> _Way:
-        """Args:
-          kind: torch.Tensor, or the one of fake tensors in a dry run.
-        """
+    def _way(self, options: Options, group: dist.ProcessGroup, dtype: torch.dtype,
+             elements: int, kind: type) -> Hops | Plan:
+        """How a gather is executed. In a dry run, `kind` is that of fake tensors."""
         shards = _fsdp.shard_group(self._parameters)
         reason = reason_of("all_gather", options)
         if shards is not None and group.size() < shards.size():
             self._check_secondary(options, group)
             reason = "it is gathered from a secondary partition"
         elif hops := self._hops(options, group):
-            return _Way(hops=hops)
-        return _Way(plan=make_plan(
+            return hops
+        return make_plan(
             "all_gather", dtype, elements, False, self._mesh, group, _whole(options),
-            reason, self._shared.layout_of_gather(options, dtype, elements)))
+            reason, self.shared.layout_of_gather(options, dtype, elements))
 
     def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
         """The hops of a gather over all ranks of the weights, if what the secondary
@@ -155,7 +139,7 @@ class Gathers:
                          self._parameters.device)
 
     def _gather_options(self) -> Options:
-        shared = self._shared
+        shared = self.shared
         # A frozen module has no steps of its own.
         return shared.options_at(shared.steps if shared.has_gradients else
                                  shared.steps_of_all.latest)
@@ -177,14 +161,14 @@ class Gathers:
         else:
             outer = self._fill(source, hops, options, key, takes_differences)
             if ahead is not None:
-                self._shared.calls[plan_in_vain(ahead, self._mesh, group)] += 1
+                self.shared.calls[plan_in_vain(ahead, self._mesh, group)] += 1
         self._voted = self._now()
         if not _pytorch.is_backward():
             after = self._order.follow(self, group)
             if after is not None and after is not self:
                 after._run_ahead(begin)
-        self._secondary.gather(result, hops)
-        self._shared.calls[plan_hops(
+        self.secondary.gather(result, hops)
+        self.shared.calls[plan_hops(
             outer, self._mesh, group, hops.inner, source.dtype,
             is_held and ahead is None)] += 1
 
@@ -192,7 +176,7 @@ class Gathers:
                 ) -> tuple[bool, bool]:
         """Whether what is held is what a gather now returns, and whether differences may
         be added to it, as the ranks of the gather decide together."""
-        secondary, step = self._secondary, self._shared.steps
+        secondary, step = self.secondary, self.shared.steps
         is_held = secondary.is_for(key, step)
         self._is_reused |= (is_held and not _pytorch.is_backward()
                             and not _is_now(self._filled))
@@ -210,7 +194,7 @@ class Gathers:
             raise self._late_error()
         if outcome == Vote.UNSEEN and is_held:
             self._ballots.warn_once(
-                f"{self._shared.title}: weights were written to through .data, or by a "
+                f"{self.shared.title}: weights were written to through .data, or by a "
                 f"kernel that PyTorch does not know; they are sent again, as are those of "
                 f"other modules without another warning")
         is_held = is_held and outcome == Vote.SAME
@@ -224,7 +208,7 @@ class Gathers:
     def _now(self) -> tuple | None:
         """The pass that is under way, and the step; None between passes."""
         now = _pytorch.current_pass()
-        return now and (now, self._shared.steps)
+        return now and (now, self.shared.steps)
 
     def _ask(self, source: torch.Tensor, hops: Hops) -> int:
         self._source = source
@@ -234,13 +218,13 @@ class Gathers:
             self._source = None
 
     def vote(self) -> int:
-        self._is_late |= self._secondary.was_wrong()
+        self._is_late |= self.secondary.was_wrong()
         if self._is_late:
             return Vote.LATE
-        if self._secondary.is_lost(self._shared.steps):
+        if self.secondary.is_lost(self.shared.steps):
             return Vote.WHOLE
-        vote = self._secondary.vote()
-        is_known = (self._secondary.has_checksum or _pytorch.is_backward()
+        vote = self.secondary.vote()
+        is_known = (self.secondary.has_checksum or _pytorch.is_backward()
                     or _is_now(self._filled))
         return vote if is_known else max(vote, Vote.WRITTEN)
 
@@ -252,36 +236,36 @@ class Gathers:
         source = self._source
         if source is None:
             source = _pytorch.next_slice(self._parameters)
-        if source is None or not self._secondary.has_checksum:
+        if source is None or not self.secondary.has_checksum:
             return None
-        return self._secondary.differs(source) * int(Vote.UNSEEN)
+        return self.secondary.differs(source) * int(Vote.UNSEEN)
 
     def _late_error(self) -> RuntimeError:
         return RuntimeError(
-            f"{self._shared.title}: expected weights that stay as they are in a forward or "
+            f"{self.shared.title}: expected weights that stay as they are in a forward or "
             f"backward pass, but got others than the pass has used; call "
             f"zpp.torch.forget(model) in the pass, after they are written to")
 
     def _fill(self, source: torch.Tensor, hops: Hops, options: Options, key: tuple,
               takes_differences: bool) -> Plan:
         """Runs the outer hop, whose result is held."""
-        secondary = self._secondary
+        secondary = self.secondary
         base = (secondary.get_base(source, hops.outer) if takes_differences else None)
         outer = self._outer_plan(options, source.dtype, source.numel(), hops,
                                  base is not None)
         if base is not None and outer.compiled:
             own = base.narrow(0, source.numel() * hops.outer.rank(),
                               source.numel())
-            self._shared.function(outer)([source, own, base], base)
+            self.shared.function(outer)([source, own, base], base)
         else:
             held = secondary.get_buffer(source.numel() * hops.outer.size(),
                                         source)
             if outer.compiled:
-                self._shared.function(outer)([source], held)
+                self.shared.function(outer)([source], held)
             else:
                 _pytorch.all_gather(held, source, hops.outer)
-        secondary.keep(key, self._shared.steps, source, hops.outer,
-                       outer.layout if any(map(sends_differences, self._shared.options))
+        secondary.keep(key, self.shared.steps, source, hops.outer,
+                       outer.layout if any(map(sends_differences, self.shared.options))
                        else None,
                        self._checks())
         self._filled = _pytorch.current_pass()
@@ -292,7 +276,7 @@ class Gathers:
         it in its backward pass only, between which and the former nobody writes to
         weights: that is checked in some steps. What is gathered by hand between passes
         may be written to before its next use."""
-        step = self._shared.steps
+        step = self.shared.steps
         return (step - self._first_step < _FIRST or step % _EVERY == 0
                 or _pytorch.current_pass() is None
                 or self._is_reused or not _pytorch.computes_gradients()
@@ -309,12 +293,11 @@ class Gathers:
             return
         latest, options = self._latest, self._gather_options()
         of = latest.dtype, latest.elements
-        if self._gather_way(options, latest.group, *of,
-                            torch.Tensor).hops != latest.hops:
+        if self._way(options, latest.group, *of, torch.Tensor) != latest.hops:
             return
         # Written to or not: that is not put to the vote yet.
         key = options, latest.group, *of
-        if self._secondary.is_for(key, self._shared.steps):
+        if self.secondary.is_for(key, self.shared.steps):
             return
         if begin is None:
             self._fill_ahead(latest, options, key)
@@ -339,15 +322,15 @@ class Gathers:
         copied = (torch.cuda.current_stream(source.device).record_event()
                   if source.is_cuda else None)
         if self._ahead is not None:
-            self._shared.calls[plan_in_vain(self._ahead, self._mesh, gather.group)] += 1
+            self.shared.calls[plan_in_vain(self._ahead, self._mesh, gather.group)] += 1
         hops = gather.hops
         self._voted = self._now()
         takes_differences = (
             sends_differences(options)
-            and self._secondary.has_base(hops.outer, self._shared.steps)
+            and self.secondary.has_base(hops.outer, self.shared.steps)
             and self._ask(source, hops) < Vote.WHOLE)
         self._ahead = self._fill(source, hops, options, key, takes_differences)
-        self._secondary.record_use()
+        self.secondary.record_use()
         return copied
 
     @once
@@ -358,19 +341,19 @@ class Gathers:
             reason = "there is nothing that differences could be added to"
         return make_plan("all_gather", dtype, elements, False, self._mesh,
                          hops.outer, options, reason,
-                         self._shared.layout_of_gather(options, dtype, elements),
+                         self.shared.layout_of_gather(options, dtype, elements),
                          is_difference)
 
     def forget(self) -> None:
         """Has the next gather cross nodes, whatever is held, with whole weights."""
-        was_wrong = self._secondary.was_wrong(wait=True)
+        was_wrong = self.secondary.was_wrong(wait=True)
         self._send_whole()
         if was_wrong:
             raise self._late_error()
 
     def _send_whole(self) -> None:
         """Has the next gather send whole weights. All ranks call it."""
-        self._secondary.drop()
+        self.secondary.drop()
         self._voted = None
         self._ballots.ask_again(self)
 
@@ -382,7 +365,7 @@ class Gathers:
         """The hops of the first options that send differences."""
         group = _fsdp.shard_group(self._parameters)
         hops = (self._hops(options, group)
-                for _, options in reversed(self._shared.variants)
+                for _, options in reversed(self.shared.variants)
                 if group is not None and sends_differences(options))
         return next(filter(None, hops), None)
 
@@ -390,7 +373,7 @@ class Gathers:
         """A copy of what the other ranks hold of this one's slice; None if they
         hold nothing that differences could be added to."""
         hops = self._difference_hops()
-        return self._secondary.own(hops.outer) if hops else None
+        return self.secondary.own(hops.outer) if hops else None
 
     def empty_own(self) -> torch.Tensor | None:
         """Zeros of its shape, on the device; None if the latter is not known
@@ -406,15 +389,15 @@ class Gathers:
         of the group call it."""
         hops = self._difference_hops()
         assert hops
-        self._secondary.load(
+        self.secondary.load(
             own.to(self._parameters.device), hops.outer,
-            self._shared.layout_of_gather(self._gather_options(), own.dtype, own.numel()))
+            self.shared.layout_of_gather(self._gather_options(), own.dtype, own.numel()))
 
     def follow_loads(self) -> None:
         """Has whole weights sent after a state dict was loaded."""
         if self.sends_differences():
             self._hooks = _fsdp.on_load(
-                self._parameters, lambda *_: self._secondary.drop())
+                self._parameters, lambda *_: self.secondary.drop())
 
     def detach(self) -> None:
         """Undoes `follow_loads`, and leaves the order of gathers and the votes."""
@@ -430,11 +413,6 @@ class Gathers:
             return None
         return plan_in_vain(self._ahead, self._mesh, self._latest.group)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of this rank's device that hold weights."""
-        return self._secondary.bytes
-
     def _check_secondary(self, options: Options, group: dist.ProcessGroup
                          ) -> None:
         """Checks that FSDP2's own secondary partition, of
@@ -445,7 +423,7 @@ class Gathers:
         wanted = _mesh.devices_of(options.secondary, parse_mesh(self._mesh))
         if group.size() != wanted:
             raise ValueError(
-                f"secondary={options.secondary!r}: expected '{self._shared.name}' to "
+                f"secondary={options.secondary!r}: expected '{self.shared.name}' to "
                 f"gather over {wanted} ranks in the backward pass, but got "
                 f"{group.size()}; call fully_shard with "
                 f"reshard_after_forward={wanted} or True")

@@ -44,18 +44,15 @@ class Moments:
     """The gathers of momenta of a group of parameters."""
 
     def __init__(self, shared: Shared):
-        self._shared = shared
-        #: The results of methods, see `once`.
-        self._known: dict[tuple, Any] = {}
-        shared.on_change.append(self._known.clear)
+        self.shared = shared
 
     @property
     def parameters(self) -> list[Any]:
-        return self._shared.parameters.fsdp_params
+        return self.shared.parameters.fsdp_params
 
     def attach(self) -> None:
         """Has `gather_moment`, and PyTorch's Muon, find it."""
-        if any(map(_is_on, self._shared.options)):
+        if any(map(_is_on, self.shared.options)):
             _replace()
             _attached.add(self)
             _owners.clear()
@@ -68,8 +65,8 @@ class Moments:
         """Functions that make the plans of the gathers of momenta in float32."""
         return [
             functools.partial(self._plan, options, each, torch.float32, hops)
-            for options in filter(_is_on, self._shared.options)
-            for each in _pytorch.trained_parameters(self._shared.parameters)
+            for options in filter(_is_on, self.shared.options)
+            for each in _pytorch.trained_parameters(self.shared.parameters)
             if _pytorch.dims_of(each) == 2 and (hops := self._hops(options, each))]
 
     def gathers(self, each: Any) -> bool:
@@ -79,10 +76,10 @@ class Moments:
 
     def gather(self, each: Any, moment: DTensor) -> torch.Tensor:
         """The whole momentum of a parameter; all ranks of its group call it."""
-        options, parameters = self._options(), self._shared.parameters
+        options, parameters = self._options(), self.shared.parameters
         hops, group = self._hops(options, each), _fsdp.shard_group(parameters)
         assert hops and group
-        self._shared.check_capture(moment)
+        self.shared.check_capture(moment)
         follow_timeout(group, parameters.device)
         dim, local = each.fsdp_placement.dim, moment.to_local()
         # The last slices may be short.
@@ -91,19 +88,19 @@ class Moments:
         outer = self._plan(options, each, moment.dtype, hops)
         held = source.new_empty(source.numel() * hops.outer.size())
         if outer.compiled:
-            self._shared.function(outer)([source.view(-1)], held)
+            self.shared.function(outer)([source.view(-1)], held)
         else:
             _pytorch.all_gather(held, source.view(-1), hops.outer)
         result = source.new_empty(group.size(), *source.shape)
         gather_within(result.view(-1), held, hops)
-        self._shared.calls[plan_hops(
-            outer, self._shared.mesh, group, hops.inner, moment.dtype, False)] += 1
+        self.shared.calls[plan_hops(
+            outer, self.shared.mesh, group, hops.inner, moment.dtype, False)] += 1
         whole = torch.cat(result.unbind(), dim).narrow(dim, 0, each._orig_size[dim])
         return whole.to(local.device)
 
     def slice_of(self, each: Any, whole: torch.Tensor, like: DTensor) -> DTensor:
         """A whole tensor, sharded as a momentum."""
-        group, dim = _fsdp.shard_group(self._shared.parameters), each.fsdp_placement.dim
+        group, dim = _fsdp.shard_group(self.shared.parameters), each.fsdp_placement.dim
         begin = min(group.rank() * _slice_size(each, group)[dim], whole.size(dim))
         local = whole.narrow(dim, begin, like.to_local().size(dim)).contiguous()
         return DTensor.from_local(local, like.device_mesh, like.placements,
@@ -111,26 +108,26 @@ class Moments:
 
     def _options(self) -> Options:
         """Those of the step whose gradients were reduced last."""
-        return self._shared.options_at(max(0, self._shared.steps - 1))
+        return self.shared.options_at(max(0, self.shared.steps - 1))
 
     @once
     def _hops(self, options: Options, each: Any) -> Hops | None:
         """The hops of a gather, of which the outer one is between nodes; None if it is
         PyTorch's: within nodes, or with tensor parallelism."""
-        group = _fsdp.shard_group(self._shared.parameters)
+        group = _fsdp.shard_group(self.shared.parameters)
         if group is None or _pytorch.is_dry_run(group) or each.is_dtensor:
             return None
-        _, *inner = parse_mesh(self._shared.mesh).values()
-        return make_hops(group, math.prod(inner), self._shared.parameters.device)
+        _, *inner = parse_mesh(self.shared.mesh).values()
+        return make_hops(group, math.prod(inner), self.shared.parameters.device)
 
     @once
     def _plan(self, options: Options, each: Any, dtype: torch.dtype, hops: Hops) -> Plan:
-        group = _fsdp.shard_group(self._shared.parameters)
+        group = _fsdp.shard_group(self.shared.parameters)
         elements, block = _slice_size(each, group).numel(), block_of(options)
-        layout = Layout((Segment(dtype, elements, self._shared.exact.is_exact(
+        layout = Layout((Segment(dtype, elements, self.shared.exact.is_exact(
             each, options, block)),), block)
         return make_plan(
-            "all_gather", dtype, elements, False, self._shared.mesh, hops.outer,
+            "all_gather", dtype, elements, False, self.shared.mesh, hops.outer,
             options.replace(weights=options.moments), "", layout, role=KIND)
 
 

@@ -17,7 +17,7 @@ from zpp._warn import warn
 from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation
 from zpp.torch._agreement import Ballots
-from zpp.torch._calls import Work
+from zpp.torch._functions import Work
 from zpp.torch._plans import Plan, make_plan, plan_sum
 from zpp.torch._runtime import follow_timeout
 from zpp.torch._secondary import Hops, make_hops
@@ -33,16 +33,14 @@ class Reductions:
     """
 
     def __init__(self, shared: Shared, module: FSDPModule, ballots: Ballots):
-        self._shared = shared
+        self.shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
-        #: The results of methods, see `once`.
-        self._known: dict[tuple, Any] = {}
         #: The options of the latest scatter, until its result is reduced.
         self._reduced: Options | None = None
         self._has_warned = False
         self._ballots = ballots
-        self._accumulation = Accumulation(shared, module,
+        self.accumulation = Accumulation(shared, module,
                                           self._accumulates)
 
     def makers(self) -> list[Callable[[], Plan]]:
@@ -61,8 +59,8 @@ class Reductions:
                 self._reduction, options, kind, dtype, elements, group, trained,
                 slices.is_mean, "")
             for kind, group in wanted if group
-            for options in self._shared.options]
-        for options in self._shared.options if scatters else ():
+            for options in self.shared.options]
+        for options in self.shared.options if scatters else ():
             if hops := self._sum_hops(options, scatters):
                 makers += [
                     functools.partial(self._sum_plan, options, scatters, elements,
@@ -72,9 +70,9 @@ class Reductions:
         return makers
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
-                group: dist.ProcessGroup, op: Any, async_op: bool) -> Any:
+                group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
         self._follow(source)
-        accumulation = self._accumulation
+        accumulation = self.accumulation
         self._reduced = self._reduction_options()
         if (accumulation.is_partial or accumulation.is_pending) and (
                 hops := self._sum_hops(self._reduced, group)):
@@ -85,20 +83,20 @@ class Reductions:
         if not plan.compiled:
             _, original = _fsdp.original_collectives(self._parameters)
             return original(result, source, group, op, async_op)
-        return self._shared.function(plan)(
+        return self.shared.function(plan)(
             [source], result,
             functools.partial(_pytorch.reduce_scatter, group=group,
                               op=_without_factor(op, factor)), async_op, factor)
 
     def _follow(self, tensor: torch.Tensor) -> None:
-        self._shared.check_capture(tensor)
-        self._shared.follow()
+        self.shared.check_capture(tensor)
+        self.shared.follow()
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
         """In place, over the replicas of HSDP."""
         self._follow(tensor)
-        accumulation = self._accumulation
+        accumulation = self.accumulation
         # It is of the same step as the scatter, if there was one.
         options, self._reduced = self._reduced or self._reduction_options(), None
         shards = _fsdp.scatter_group(self._parameters)
@@ -120,7 +118,7 @@ class Reductions:
             result.copy_(source)
             dist.all_reduce(result, op=_without_factor(op, factor), group=group)
 
-        self._shared.function(plan)([tensor], tensor, exchange, factor=factor)
+        self.shared.function(plan)([tensor], tensor, exchange, factor=factor)
 
     def _plan_reduction(self, kind: str, result: torch.Tensor,
                         group: dist.ProcessGroup, op: Any, options: Options
@@ -134,7 +132,7 @@ class Reductions:
                  f"it is no sum and no mean, but {op}")
         plan = self._reduction(options, kind, result.dtype, result.numel(), group,
                                _pytorch.reduced_parameters(), is_mean, other)
-        self._shared.calls[plan] += 1
+        self.shared.calls[plan] += 1
         return plan, factor
 
     @once
@@ -150,18 +148,18 @@ class Reductions:
         return make_plan(
             kind, dtype, elements, is_mean, self._mesh, group, options,
             reason_of(kind, options) or other,
-            self._shared.layout_of(options, dtype, elements, reduced, pieces))
+            self.shared.layout_of(options, dtype, elements, reduced, pieces))
 
     def _accumulates(self) -> bool:
         """Whether gradients wait for the last micro-batch, at this step."""
-        options = self._shared.options_at(self._shared.steps)
+        options = self.shared.options_at(self.shared.steps)
         if not self._can_accumulate(options):
             return False
         if not self._ballots.ask(self, *_fsdp.groups_of_gradients(self._parameters)):
             return True
         if not self._has_warned:
             self._has_warned = True
-            warn(f"{self._shared.title}: gradients cross nodes in each micro-batch, "
+            warn(f"{self.shared.title}: gradients cross nodes in each micro-batch, "
                  f"because hooks of the user see them as soon as they are reduced")
         return False
 
@@ -175,7 +173,7 @@ class Reductions:
     def can_accumulate(self) -> bool:
         """Whether there is something to send once per update, at some steps."""
         return any(self._can_accumulate(options)
-                   for options in self._shared.options)
+                   for options in self.shared.options)
 
     def _can_accumulate(self, options: Options) -> bool:
         if options.accumulate in (None, "none"):
@@ -227,13 +225,13 @@ class Reductions:
         return make_plan(
             "reduce_scatter", dtype, elements, False, self._mesh, group, options,
             reason_of("reduce_scatter", options),
-            self._shared.layout_of(options, dtype, elements, reduced), along=along)
+            self.shared.layout_of(options, dtype, elements, reduced), along=along)
 
     def _scatter_sum(self, result: torch.Tensor, source: torch.Tensor,
                      group: dist.ProcessGroup, op: Any, hops: Hops) -> None:
         """The inner hop; for the last micro-batch the outer one, of all."""
         follow_timeout(group, source.device)
-        accumulation, options = self._accumulation, self._reduced
+        accumulation, options = self.accumulation, self._reduced
         assert options
         of = options, group, result.numel(), source.dtype, _pytorch.reduced_parameters()
         run = []
@@ -248,7 +246,7 @@ class Reductions:
                                          source.chunk(hops.outer.size()), hops.inner)
 
             if inner.compiled:
-                self._shared.function(inner)([source], part, exchange)
+                self.shared.function(inner)([source], part, exchange)
             else:
                 exchange(part, source)
             accumulation.add(part)
@@ -256,7 +254,7 @@ class Reductions:
         outer = self._sum_plan(*of, False)
         if not accumulation.is_partial:
             run.append(outer)
-        self._shared.calls[plan_sum(outer, source.dtype, tuple(run),
+        self.shared.calls[plan_sum(outer, source.dtype, tuple(run),
                                     accumulation.is_reduced)] += 1
         if accumulation.is_partial:
             result.zero_()
@@ -267,7 +265,7 @@ class Reductions:
         send = functools.partial(_pytorch.reduce_scatter, group=hops.outer,
                                  op=dist.ReduceOp.SUM)
         if outer.compiled:
-            self._shared.function(outer)([total], sums, send)
+            self.shared.function(outer)([total], sums, send)
         else:
             send(sums, total)
         if op == dist.ReduceOp.AVG:
@@ -280,32 +278,9 @@ class Reductions:
     def _reduction_options(self) -> Options:
         """The options of the step whose gradients are reduced now: the micro-batches
         of an update are one."""
-        shared = self._shared
-        return (shared.options_at(shared.steps) if self._accumulation.is_partial
+        shared = self.shared
+        return (shared.options_at(shared.steps) if self.accumulation.is_partial
                 else shared.next_step())
-
-    def forget(self) -> None:
-        """Drops gradients that wait."""
-        self._accumulation.drop()
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of this rank's device that hold gradients of an update that is not
-        complete."""
-        return self._accumulation.bytes
-
-    def is_pending(self) -> bool:
-        """Whether gradients wait for the last micro-batch of an update."""
-        return self._accumulation.is_pending
-
-    def reset(self, original: Callable[[], None]) -> None:
-        """In the place of FSDP2's."""
-        self._accumulation.reset()
-        original()
-
-    def post_backward(self, original: Callable[..., None], *args: Any) -> None:
-        """In the place of FSDP2's."""
-        self._accumulation.post_backward(original, *args)
 
 
 def _without_factor(op: Any, factor: float | None) -> Any:

@@ -7,7 +7,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -27,27 +27,23 @@ _LEFT_ALONE = {
     "all_reduce": "all-reduces of gradients are to stay as they are"}
 
 
-class _Knowing(Protocol):
-    #: The results of methods, see `once`.
-    _known: dict[tuple, Any]
-
-
-_Self = TypeVar("_Self", bound=_Knowing)
+_Self = TypeVar("_Self")
 _Rest = ParamSpec("_Rest")
 _Result = TypeVar("_Result")
 
 
 def once(method: Callable[Concatenate[_Self, Options, _Rest], _Result]
          ) -> Callable[Concatenate[_Self, Options, _Rest], _Result]:
-    """Has a method called once for equal arguments: FSDP2 asks for the same in each
-    step. The options are some of `Shared.variants`, so that their identity is enough,
-    where their content would be hashed each time."""
-    name = method.__name__
+    """Has a method of `Shared`, or of what has it, called once for equal arguments, until
+    parameters travel otherwise: FSDP2 asks for the same in each step. The options are some
+    of `Shared.variants`, so that their identity is enough, where their content would be
+    hashed each time."""
+    name = method.__qualname__
 
     @functools.wraps(method)
     def call(self, options, *args, **kwargs):
         key = name, id(options), *args, *kwargs.values()
-        known = self._known
+        known = getattr(self, "shared", self).known
         if key not in known:
             known[key] = method(self, options, *args, **kwargs)
         return known[key]
@@ -102,9 +98,9 @@ class Shared:
         self.calls: Counter[Plan] = Counter()
         self._functions: dict[Plan, Function] = {}
         #: The results of methods, see `once`.
-        self._known: dict[tuple, Any] = {}
+        self.known: dict[tuple, Any] = {}
         #: Called where parameters travel otherwise from now on.
-        self.on_change: list[Callable[[], None]] = [self._known.clear]
+        self.on_change: list[Callable[[], None]] = [self.known.clear]
 
     @property
     def title(self) -> str:

@@ -88,5 +88,5 @@ def _named(model: nn.Module) -> Iterator[tuple[str, Communication]]:
 
 
 def _mesh_of(model: nn.Module) -> str:
-    return ";".join(sorted({communication.mesh for _, _, communication in
+    return ";".join(sorted({communication.shared.mesh for _, _, communication in
                             communications_of(model)}))
