@@ -95,12 +95,7 @@ class Bundle:
 
 
 def read_bundle(folder: pathlib.Path) -> Bundle:
-    """The host side in a folder that zpp-bundle or a front end has written.
-
-    Raises:
-      FileNotFoundError: if there is none.
-      ValueError: if it has changed since it was written.
-    """
+    """The host side in a folder that zpp-bundle or a front end has written."""
     names = (MANIFEST, "step.mlir", "libstep.so")
     with about(folder):
         return Bundle({name: read_file(folder, name) for name in names})
@@ -142,12 +137,7 @@ def seal(entries: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
 
 
 def unseal(name: str, content: bytes | None, version: int) -> dict:
-    """The entries of a sealed JSON file.
-
-    Raises:
-      ValueError: if it has changed since it was written, or has another
-      version.
-    """
+    """The entries of a sealed JSON file."""
     if content is None:
         raise ValueError(f"expected {name}, but got none")
     try:
@@ -191,11 +181,7 @@ def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
     if anything fails, nothing has changed.
 
     markers: an older folder with these files is replaced. A symbolic link to
-      it stays a link.
-
-    Raises:
-      FileExistsError: if something else is at the path.
-    """
+      it stays a link."""
     folder = pathlib.Path(path)
     with named(folder), undisturbed():
         _write_folder(folder, files, markers)

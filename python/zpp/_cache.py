@@ -36,11 +36,8 @@ def _cache_folder(base: str) -> pathlib.Path:
 
 
 def open_cache_folder(base: str) -> pathlib.Path:
-    """The folder `zpp` in a cache folder, which is made if need be.
-
-    Raises:
-      OSError: if it cannot be written to.
-    """
+    """The folder `zpp` in a cache folder, which is made if need be. Raises OSError if it
+    cannot be written to."""
     # As for users without an entry in /etc/passwd.
     if base.startswith("~"):
         raise OSError("expected a cache folder, but got no home directory: HOME is "

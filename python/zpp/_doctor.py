@@ -5,6 +5,7 @@
 Imports no framework: a broken one must not keep the others from being shown.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import importlib.metadata
@@ -76,6 +77,16 @@ class Gpu:
     bytes: int
 
 
+@contextlib.contextmanager
+def _mended(kind: type[Missing], remedy: str, error: type[Exception], text: str = "{}"
+            ) -> Iterator[None]:
+    """Makes findings of errors of a kind, with their text."""
+    try:
+        yield
+    except error as found:
+        raise kind(text.format(found), remedy) from None
+
+
 def run() -> int:
     """Prints what is found; returns the exit status: 0 if nothing is broken."""
     findings = list(examine())
@@ -128,18 +139,14 @@ def examine() -> Iterator[Finding]:
 
 
 def check_compiler() -> str:
-    try:
+    with _mended(Broken, _build(), FileNotFoundError):
         path = find_compiler()
-    except FileNotFoundError as error:
-        raise Broken(str(error), _build()) from None
     return f"LLVM {_llvm_version(path)}, {path}"
 
 
 def check_bundler() -> str:
-    try:
+    with _mended(Missing, _build(), FileNotFoundError):
         path = find_bundler()
-    except FileNotFoundError as error:
-        raise Missing(str(error), _build()) from None
     _llvm_version(path)
     linker = next(filter(None, map(shutil.which, LINKERS)), None)
     if not linker:
@@ -165,28 +172,22 @@ def _llvm_version(program: str) -> str:
 
 def check_folder() -> str:
     """The folder of temporary files, from which libraries are loaded."""
-    folder = tempfile.gettempdir()
-    try:
-        with tempfile.TemporaryFile():
-            pass
+    folder, remedy = tempfile.gettempdir(), "export TMPDIR=... names another folder"
+    with _mended(Broken, remedy, OSError,
+                 "expected a folder for temporary files, but got: {}"):
+        tempfile.TemporaryFile().close()
         flags = os.statvfs(folder)
-    except OSError as error:
-        raise Broken(f"expected a folder for temporary files, but got: {error}",
-                     "export TMPDIR=... names another folder") from None
     if flags.f_flag & os.ST_NOEXEC:
         raise Broken(f"expected {folder} to let libraries be loaded, but got a "
-                     "noexec mount", "export TMPDIR=... names another folder")
+                     "noexec mount", remedy)
     return f"{folder}, {flags.f_bavail * flags.f_frsize / 1e9:.1f} GB free"
 
 
 def check_cache() -> str:
     """The folder in which what is compiled and measured is kept, and JAX's."""
-    try:
+    with _mended(Broken, "export XDG_CACHE_HOME=... names a folder that can be written to",
+                 OSError, "{}; each run compiles again"):
         folder = open_cache_folder(find_base())
-    except OSError as error:
-        raise Broken(f"{error}; each run compiles again",
-                     "export XDG_CACHE_HOME=... names a folder that can be written "
-                     "to") from None
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return f"{folder}; " + (f"JAX's cache {cache}" if cache else
                             "JAX_COMPILATION_CACHE_DIR is not set")
@@ -195,37 +196,23 @@ def check_cache() -> str:
 # The runtime -----------------------------------------------------------------
 
 
-def _load_runtime() -> ctypes.CDLL:
-    return ctypes.CDLL(find_library("zpp_rt"))
-
-
 def check_runtime() -> str:
-    try:
-        library = _load_runtime()
+    with _mended(Missing, _build(), FileNotFoundError):
         paths = [find_library("zpp_rt"), find_library("zpp_xla")]
-        ctypes.CDLL(paths[1])
-    except FileNotFoundError as error:
-        raise Missing(str(error), _build()) from None
-    except OSError as error:
-        raise Broken(f"expected the runtime to load, but got: {error}",
-                     _REINSTALL) from None
+    with _mended(Broken, _REINSTALL, OSError, "expected the runtime to load, but got: {}"):
+        library, _ = map(ctypes.CDLL, paths)
     major, minor = divmod(library.zpp_rt_version(), 1000)
     return f"interface {major}.{minor}, {', '.join(paths)}"
 
 
 def check_back_end() -> str:
     """Whether the runtime's kernels work on the first GPU."""
-    try:
-        library = _load_runtime()
-    except OSError as error:
-        raise Missing(str(error), _build()) from None
+    with _mended(Missing, _build(), OSError):
+        library = ctypes.CDLL(find_library("zpp_rt"))
     world, rank = ctypes.c_void_p(), ctypes.c_void_p()
     desc = WorldDesc(backend=b"cuda", mesh=b"gpu:1")
-    try:
-        call(library, "zpp_rt_world_create", ctypes.byref(desc),
-             ctypes.byref(world))
-    except RuntimeError as error:
-        raise Missing(str(error), "make build CUDA=yes") from None
+    with _mended(Missing, "make build CUDA=yes", RuntimeError):
+        call(library, "zpp_rt_world_create", ctypes.byref(desc), ctypes.byref(world))
     try:
         call(library, "zpp_rt_rank_create", world, ctypes.byref(RankDesc()),
              ctypes.byref(rank))
@@ -253,45 +240,33 @@ def check_driver() -> str:
 
 
 def _driver() -> ctypes.CDLL:
-    try:
+    with _mended(Missing, "install the driver: nvidia-smi must list the GPUs", OSError,
+                 "no NVIDIA driver (libcuda.so.1): targets portable and cpu need none"):
         return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise Missing("no NVIDIA driver (libcuda.so.1): targets portable and "
-                      "cpu need none", "install the driver: nvidia-smi must "
-                      "list the GPUs") from None
 
 
 def find_gpus() -> list[Gpu]:
     """The GPUs that the driver lets this process see."""
     driver = _driver()
-    count = ctypes.c_int()
+    count, device, major, minor = (ctypes.c_int() for _ in range(4))
+    size, name = ctypes.c_size_t(), ctypes.create_string_buffer(256)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return []
     gpus = []
     for index in range(count.value):
-        device, size = ctypes.c_int(), ctypes.c_size_t()
-        name = ctypes.create_string_buffer(256)
         driver.cuDeviceGet(ctypes.byref(device), index)
         driver.cuDeviceGetName(name, len(name), device)
         driver.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+        driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
         gpus.append(Gpu(name.value.decode(errors="replace"),
-                        (_attribute(driver, device, 75),
-                         _attribute(driver, device, 76)), size.value))
+                        (major.value, minor.value), size.value))
     return gpus
 
 
-def _attribute(driver: ctypes.CDLL, device: ctypes.c_int, number: int) -> int:
-    """75 and 76 are CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
-    value = ctypes.c_int()
-    driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
-    return value.value
-
-
 def check_gpus() -> str:
-    try:
-        gpus = find_gpus()
-    except Missing as missing:
-        raise Missing("none without a driver", missing.remedy) from None
+    gpus = find_gpus()
     if not gpus:
         raise Missing("no GPU", "unset CUDA_VISIBLE_DEVICES; nvidia-smi must "
                       "list the GPUs")
@@ -311,12 +286,10 @@ def check_nccl() -> str:
     packages, which the framework loads first, or of the system."""
     named = os.environ.get("ZPP_NCCL_LIBRARY")
     places = [named] if named else [*_packaged_nccl(), "libnccl.so.2"]
-    errors = []
+    errors, version = [], ctypes.c_int()
     for place in places:
         try:
-            library = ctypes.CDLL(place)
-            version = ctypes.c_int()
-            library.ncclGetVersion(ctypes.byref(version))
+            ctypes.CDLL(place).ncclGetVersion(ctypes.byref(version))
         except (OSError, AttributeError) as error:
             errors.append(str(error))
             continue
@@ -334,8 +307,8 @@ def _packaged_nccl() -> list[str]:
         spec = importlib.util.find_spec("nvidia.nccl")
     except ImportError:
         return []
-    return [str(path) for folder in (spec.submodule_search_locations or ()
-                                     if spec else ())
+    folders = spec.submodule_search_locations if spec else None
+    return [str(path) for folder in folders or ()
             for path in pathlib.Path(folder).glob("lib/libnccl.so.2")]
 
 

@@ -15,11 +15,7 @@ from collections.abc import Iterator
 def write_file(path: str | os.PathLike, content: bytes) -> None:
     """Writes a file beside `path`, which then gets its name; if anything fails,
     nothing has changed. A symbolic link stays a link, a file keeps its mode,
-    and what is no file, such as /dev/stdout, is written to.
-
-    Raises:
-      OSError: with the path, where the system's own error has none.
-    """
+    and what is no file, such as /dev/stdout, is written to."""
     with named(path), undisturbed():
         try:
             mode = os.stat(path).st_mode

@@ -13,6 +13,8 @@ from typing import Any
 
 #: The format of a value on the wire.
 FORMATS = ("i8", "i4")
+#: The same with none, the narrowest first.
+LADDER = (*reversed(FORMATS), "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,24 +147,17 @@ def _read_floors(value: Any) -> str:
             floors = parse_floors(value)
     if not isinstance(floors, Mapping) or any(
             isinstance(number, bool) or not isinstance(number, int) or number < 0
-            or floor not in _FLOORS for number, floor in floors.items()):
+            or floor not in LADDER[1:] for number, floor in floors.items()):
         raise ValueError(f"expected {{3: 'i8', 7: 'none'}} or '3=i8,7=none', with the "
                          f"numbers of collectives, but got {value!r}")
     return join_floors(floors)
 
 
-#: Formats that have narrower ones, the narrowest first.
-_FLOORS = ("i8", "none")
-
 FLOORS = Kind("NUMBER=i8,NUMBER=none,...", _read_floors)
 
 
 def parse_floors(text: str) -> dict[int, str]:
-    """The floors of collectives by number, in "3=i8,7=none".
-
-    Raises:
-      ValueError: if `text` is something else.
-    """
+    """The floors of collectives by number, in "3=i8,7=none"."""
     pairs = [part.split("=") for part in text.split(",")] if text else []
     floors = {int(number): floor for number, floor in pairs}
     if len(floors) < len(pairs):
@@ -174,7 +169,7 @@ def join_floors(*several: Mapping[int, str]) -> str:
     """The text of floors; of several for one collective, of the widest."""
     widest: dict[int, str] = {}
     for number, floor in (pair for floors in several for pair in floors.items()):
-        widest[number] = max(floor, widest.get(number, floor), key=_FLOORS.index)
+        widest[number] = max(floor, widest.get(number, floor), key=LADDER.index)
     return ",".join(f"{number}={floor}" for number, floor in sorted(widest.items()))
 
 
@@ -214,11 +209,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2".
-
-    Raises:
-      ValueError: if `text` is not a mesh.
-    """
+    """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2"."""
     tiers = {}
     for part in text.split(","):
         name, separator, numbers = part.partition(":")

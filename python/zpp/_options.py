@@ -78,11 +78,8 @@ class _Described:
             object.__setattr__(self, name, value)
 
     def replace(self, **changes: Any) -> Self:
-        """These options with some of them changed.
-
-        Raises:
-          TypeError: if an option does not exist.
-        """
+        """These options with some of them changed. Raises TypeError if an option does not
+        exist."""
         names = [field.name for field in dataclasses.fields(self)]
         if unknown := sorted(set(changes) - set(names)):
             raise TypeError(f"expected options among {', '.join(names)}, but "
@@ -192,6 +189,13 @@ class SharedOptions(_Described):
         super().__post_init__()
         object.__setattr__(self, "tuning", self._read_tuning(self.tuning))
 
+    def words(self) -> list[str]:
+        """What is given, as the command line and ZPP_RUN have it, such as "mesh=node:2"."""
+        return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
+                for prefix, values in (("", self), ("tuning.", self.tuning))
+                for name in describe(type(values))
+                if (value := getattr(values, name)) is not None]
+
     @classmethod
     def _read_tuning(cls, value: Any) -> SharedTuning:
         kind = cls.tuning_type
@@ -292,9 +296,6 @@ def read_schedule(schedule: Mapping[int, Mapping[str, Any]],
 
     Args:
       unit: the unit that is counted, for errors: "call".
-
-    Raises:
-      ValueError: if an entry is not valid.
     """
     entries = [(0, options)]
     for first, changed in schedule.items():

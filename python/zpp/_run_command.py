@@ -9,10 +9,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import zpp
-from zpp._options import Options, describe
+from zpp._options import Options
 from zpp._start import VARIABLE
 
 DESCRIPTION = """\
@@ -53,11 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, chosen: Options) -> int:
-    """Replaces this process by the program.
-
-    Raises:
-      OSError, ValueError: where that is not possible.
-    """
+    """Replaces this process by the program."""
     if chosen.mesh is None:
         raise ValueError("expected --mesh, the tiers of all devices such as "
                          "node:8,gpu:8, but got none")
@@ -80,11 +75,7 @@ def _check(chosen: Options) -> None:
 
 
 def find_program(command: Sequence[str]) -> str:
-    """The path of a program.
-
-    Raises:
-      FileNotFoundError: if there is none.
-    """
+    """The path of a program."""
     found = shutil.which(command[0])
     if found is None:
         hint = ("; write: python " + shlex.join(command)
@@ -105,15 +96,8 @@ def make_environment(chosen: Options, report: pathlib.Path | None
 
 def make_words(chosen: Options, report: pathlib.Path | None) -> str:
     """The text that `zpp._start.parse_words` reads."""
-    words = [f"{prefix}{name}={_write(value)}"
-             for prefix, values in (("", chosen), ("tuning.", chosen.tuning))
-             for name in describe(type(values))
-             if (value := getattr(values, name)) is not None]
+    words = chosen.words()
     if report is not None:
         # The program may change the directory.
         words.append(f"report={report.absolute()}")
     return shlex.join(words)
-
-
-def _write(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

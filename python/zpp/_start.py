@@ -42,11 +42,6 @@ def _install_with(name: str, install: Callable[[], None]) -> None:
 
 
 def _install_in_deepspeed() -> None:
-    """As its user's `zpp.deepspeed.install()`.
-
-    Raises:
-      ValueError: if the variable is something else than 1.
-    """
     if os.environ[DEEPSPEED] != "1":
         raise ValueError(f"{DEEPSPEED}: expected 1 or 0, but got "
                          f"{os.environ[DEEPSPEED]!r}")
@@ -89,11 +84,7 @@ class _After:
 
 def install_from(words: str) -> None:
     """Installs zpp with the words of the environment. Where this JAX has no
-    hook, the program goes on without zpp, and a line says so.
-
-    Raises:
-      ValueError: if a word is wrong.
-    """
+    hook, the program goes on without zpp, and a line says so."""
     import zpp
     try:
         zpp.install(**parse_words(words))
@@ -102,32 +93,24 @@ def install_from(words: str) -> None:
 
 
 def parse_words(text: str) -> dict[str, Any]:
-    """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE".
-
-    Raises:
-      ValueError: if a word is wrong.
-    """
+    """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE"."""
     from zpp._options import Options, Tuning, describe
-    options, tuning = describe(Options), describe(Tuning)
+    parsers: dict[str, Callable[[str], Any]] = {
+        "report": str, **{name: option.kind.parse
+                          for name, option in describe(Options).items()},
+        **{f"tuning.{name}": option.kind.parse
+           for name, option in describe(Tuning).items()}}
     given: dict[str, Any] = {}
     for word in shlex.split(text):
         name, equals, value = word.partition("=")
         name = name.replace("-", "_")
-        is_expert = name.startswith("tuning.")
-        option = (tuning.get(name.removeprefix("tuning.")) if is_expert
-                  else options.get(name))
-        if not equals or option is None and name != "report":
+        if not equals or name not in parsers:
             raise ValueError(f"{VARIABLE}: expected words of zpp run such as "
                              f"mesh=node:8,gpu:8, but got {word!r}")
-        if option is None:
-            given[name] = value
-            continue
+        kind, _, expert = name.partition(".")
+        of = given.setdefault(kind, {}) if expert else given
         try:
-            read = option.kind.parse(value)
+            of[expert or name] = parsers[name](value)
         except ValueError as error:
             raise ValueError(f"{VARIABLE}: {name}: {error}") from None
-        if is_expert:
-            given.setdefault("tuning", {})[name.removeprefix("tuning.")] = read
-        else:
-            given[name] = read
     return given

@@ -3,7 +3,6 @@
 """weights=i4:delta: what devices hold of each other's weights, from step to
 step."""
 
-import dataclasses
 import functools
 import json
 import warnings
@@ -536,18 +535,6 @@ def test_a_folder_without_its_beginning(tmp_path):
         zpp.load(tmp_path / "step.zpp")
     notes.unlink()
     with pytest.raises(FileNotFoundError, match="but got no start/jax.json"):
-        zpp.load(tmp_path / "step.zpp")
-
-
-def test_a_folder_whose_beginning_is_a_step(tmp_path):
-    """As zpp wrote it before its version 0.2."""
-    _, state, batch = started()
-    step = zpp.rewrite(zpp.export(jax.jit(FORM.step), state, batch),
-                       target="portable", **OPTIONS).step
-    zpp.save(dataclasses.replace(
-        step, start=dataclasses.replace(step, start=None)), tmp_path / "step.zpp")
-    with pytest.raises(ValueError, match="start/: expected a program that returns "
-                       "state only, but got a step with 3 results besides"):
         zpp.load(tmp_path / "step.zpp")
 
 

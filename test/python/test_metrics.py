@@ -396,8 +396,8 @@ def test_processes_decide_alike(monkeypatch):
         return {"id": number, "kind": "all_gather", "role": role, "weight": weight}
 
     def rounding(number, role, form, error, not_finite=0):
-        return _metrics.Rounding(role, number, f"{role} #{number}", form, 1,
-                                 error**2, 1.0, not_finite, 0)
+        return _metrics.Rounding(role, number, f"{role} #{number}", form, error**2, 1.0,
+                                 not_finite)
 
     given = Rewritten("", {"collectives": [
         entry(0, "weight", 0), entry(1, "weight", 1), entry(2, "gradient"),

@@ -40,9 +40,6 @@ def read(config: Mapping[str, Any]) -> tuple[dict[str, Any], Settings | None]:
     Returns:
       the config for DeepSpeed, and the settings; None if there are none. The former is
       a copy.
-
-    Raises:
-      ValueError: if one of them is not valid, or does not go with another.
     """
     rest = copy.copy(dict(config))
     own = rest.pop(SECTION, {})

@@ -61,11 +61,7 @@ class Parameter:
 
     def made_ready(self, source: torch.Tensor) -> torch.Tensor:
         """This rank's slice, aligned, where DeepSpeed has it anywhere in a buffer; with
-        zeros where its weights end, which change no scale.
-
-        Raises:
-          RuntimeError: if it is not the slice.
-        """
+        zeros where its weights end, which change no scale."""
         if source.numel() != self.elements:
             raise RuntimeError(f"'{self.name}': expected a slice of {self.elements} "
                                f"elements, but got {source.numel()}")

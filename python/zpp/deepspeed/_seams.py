@@ -123,11 +123,7 @@ def attached(engine: Any) -> Any:
 
 
 def parameters_of(engine: DeepSpeedEngine) -> Iterator[tuple[str, nn.Parameter]]:
-    """Those that ZeRO-3 has cut into slices, with their names.
-
-    Raises:
-      RuntimeError: if they are not as zpp knows them.
-    """
+    """Those that ZeRO-3 has cut into slices, with their names."""
     for name, weight in engine.module.named_parameters():
         if hasattr(weight, "ds_id"):
             for function, expected in _OF_PARAMETERS:

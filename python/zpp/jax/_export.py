@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import ml_dtypes
-import numpy as np
 from jax.experimental.layout import Layout
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.extend.mlir import ir
@@ -26,7 +24,8 @@ from zpp._compiler import import_partitioned, source_of
 from zpp._text import read_message
 from zpp.jax._callbacks import CALLS, NO_CALLBACKS, Callbacks, find_calls
 from zpp.jax._callbacks import take_callbacks
-from zpp.jax._modules import artifact_of, entries_of, main_of, string_in, text_of, type_of
+from zpp.jax._modules import artifact_of, entries_of, main_of, shape_of, string_in, text_of
+from zpp.jax._modules import type_of
 from zpp.jax._partition import Sharded, partition, warn_of_shardings
 from zpp.jax._partitioner import PartitionError
 from zpp.jax._state import State, read_state
@@ -360,8 +359,9 @@ def _from_lowered(lowered: jax.stages.Lowered) -> Step:
 def _from_module(module: ir.Module, devices: int) -> Step:
     """A step made from a module, with flat arguments and a list of results."""
     function = type_of(main_of(module))
-    inputs, results = (tuple(map(_shape_of, types))
-                       for types in (function.inputs, function.results))
+    inputs, results = (
+        tuple(jax.core.ShapedArray(*shape_of(each)) for each in types)
+        for types in (function.inputs, function.results))
     known = {
         "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
         "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
@@ -382,23 +382,6 @@ def _from_module(module: ir.Module, devices: int) -> Step:
         field.name: known.get(field.name, nothing.get(field.name, ()))
         for field in dataclasses.fields(jax.export.Exported)})
     return Step(exported, (), None)
-
-
-#: Element types as MLIR writes them.
-_DTYPES = {"i1": np.bool_, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
-           "f32": np.float32, "f64": np.float64} | {
-    f"{prefix}{bits}": np.dtype(f"{name}{bits}")
-    for prefix, name in (("i", "int"), ("ui", "uint"))
-    for bits in (8, 16, 32, 64)}
-
-
-def _shape_of(value_type: ir.Type) -> jax.core.ShapedArray:
-    tensor = ir.RankedTensorType(value_type)
-    element = str(tensor.element_type)
-    if element not in _DTYPES:
-        raise TypeError(f"expected tensors of {', '.join(_DTYPES)}, but got "
-                        f"{tensor}")
-    return jax.core.ShapedArray(tuple(tensor.shape), np.dtype(_DTYPES[element]))
 
 
 def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:

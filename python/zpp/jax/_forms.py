@@ -31,11 +31,7 @@ class Source:
 
 
 def read(content: bytes) -> Source:
-    """Reads a step in any form.
-
-    Raises:
-      ValueError: if the content is not a step.
-    """
+    """Reads a step in any form."""
     form = form_of(content)
     if form == "export":
         step = as_step(content)
@@ -158,9 +154,6 @@ def write(text: str, form: str, step: Step | None = None) -> bytes:
 
     Args:
       step: the step that `form` "export" needs beside the module.
-
-    Raises:
-      ValueError: if the module cannot have this form.
     """
     if form == "export":
         if step is None:

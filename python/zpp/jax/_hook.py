@@ -363,11 +363,8 @@ _INPUT_OUTPUT_ALIAS = 8
 
 @functools.cache
 def probe() -> None:
-    """Takes a tiny module apart and puts it together, as the callback does.
-
-    Raises:
-      ContractError: if this JAX does not keep the contract.
-    """
+    """Takes a tiny module apart and puts it together, as the callback does. Raises
+    ContractError if this JAX does not keep the contract."""
     try:
         module = HloModule(_to_hlo(_TINY))
         again = HloModule(module.with_stablehlo(module.to_stablehlo()))

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import sys
 import threading
@@ -24,7 +25,7 @@ import jax
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
 from zpp._option_kinds import MEASURED
-from zpp._options import Options, describe, parse_mesh
+from zpp._options import Options, parse_mesh
 from zpp._release import find_version
 from zpp.jax import _hook, _processes, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written
@@ -113,20 +114,12 @@ class _Decision:
         entries = [{name: value for name, value in entry.items()
                     if name not in ("location", "locations")}
                    for entry in self.result.report["collectives"]]
-        common = json.dumps([find_version(), self.result.target, _words(options),
-                             entries], sort_keys=True)
-        return {"text": f"zpp {find_version()} with {_words(options)} for target "
+        words = " ".join(options.words())
+        common = json.dumps([find_version(), self.result.target, words, entries],
+                            sort_keys=True)
+        return {"text": f"zpp {find_version()} with {words} for target "
                         f"{self.result.target}",
                 "digest": hashlib.sha256(common.encode()).hexdigest()}
-
-
-def _words(options: Options) -> str:
-    """Options that are not the default, as `zpp run` takes them."""
-    return " ".join(
-        f"{prefix}{name}={value}"
-        for prefix, values in (("", options), ("tuning.", options.tuning))
-        for name in describe(type(values))
-        if (value := getattr(values, name)) is not None)
 
 
 class _Rewriter:
@@ -141,9 +134,7 @@ class _Rewriter:
         self._num_offered = self._num_rewritten = 0
         self._reasons: collections.Counter[str] = collections.Counter()
         self._has_warned = False
-        self._size = 1
-        for size in parse_mesh(str(options.mesh)).values():
-            self._size *= size
+        self._size = math.prod(parse_mesh(str(options.mesh)).values())
 
     @functools.cached_property
     def target(self) -> str:
@@ -157,16 +148,17 @@ class _Rewriter:
 
     def cache_key(self) -> str:
         """The part of the keys of JAX's persistent cache that stands for zpp."""
-        return (f"zpp {find_version()} {self.options.target} "
-                f"{_words(self.options)}")
+        return f"zpp {find_version()} {' '.join(self.options.words())}"
 
     def rewrite(self, content: bytes) -> bytes | None:
         """The new module, or None if it stays."""
         module = _hook.HloModule(content)
+        has_collectives = module.may_have_collectives and module.has_collectives
         with self._lock:
             self._num_offered += 1
-        if not (module.may_have_collectives and module.has_collectives):
-            self._count("no collectives")
+            if not has_collectives:
+                self._reasons["no collectives"] += 1
+        if not has_collectives:
             return None
         begin = time.monotonic()
         devices = self._find_devices(module)
@@ -216,11 +208,7 @@ class _Rewriter:
 
     def _agree(self, module: _hook.HloModule, decision: _Decision,
                devices: Sequence[jax.Device]) -> None:
-        """Makes sure that all processes have decided the same.
-
-        Raises:
-          DisagreementError: if one of them has not.
-        """
+        """Raises DisagreementError unless all processes have decided the same."""
         processes = sorted({device.process_index for device in devices})
         if len(processes) == 1:
             return
@@ -259,10 +247,6 @@ class _Rewriter:
             return _Decision(None, _first_line(error), decision.result)
         return decision
 
-    def _count(self, reason: str) -> None:
-        with self._lock:
-            self._reasons[reason] += 1
-
     def _note(self, module: _hook.HloModule, decision: _Decision,
               seconds: float) -> None:
         result = decision.result
@@ -284,10 +268,8 @@ class _Rewriter:
         if self._path is None or _hook.process_index() != 0:
             return
         content = {
-            "version": find_version(), "options": _words(self.options),
-            "modules": [{"name": each.name, "rewritten": each.rewritten,
-                         "reason": each.reason, "target": each.target,
-                         "seconds": each.seconds, "report": each.report}
+            "version": find_version(), "options": " ".join(self.options.words()),
+            "modules": [{"rewritten": each.rewritten, **dataclasses.asdict(each)}
                         for each in self.reports]}
         try:
             write_file(self._path, json.dumps(content, indent=1).encode())
@@ -391,11 +373,7 @@ def install(mesh: Any = None, *, report: str | os.PathLike | None = None,
 
 
 def check_options(options: Options) -> Options:
-    """The same options, if a module with a fixed signature can have them.
-
-    Raises:
-      ValueError: if one of them keeps state, or counts arguments or collectives.
-    """
+    """The same options, if a module with a fixed signature can have them."""
     for name, word in _STATEFUL.items():
         value = getattr(options, name)
         if (value is not None and value != "none"

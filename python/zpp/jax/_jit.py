@@ -90,8 +90,8 @@ def jit(step: Callable | None = None, /, *,
     def make(step: Callable) -> "JittedStep | LibraryStep":
         check_callable(step)
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
-        return kind(step, complete, jit_options, schedule or {}, auto,
-                    gauge=Gauge(guarded))
+        return kind(step, complete, jit_options, schedule or {}, auto, Keeper(),
+                    Gauge(guarded))
 
     return make if step is None else make(step)
 
@@ -168,10 +168,9 @@ class JittedStep(_CountedStep):
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None, keeper: Keeper | None = None,
-                 gauge: Gauge | None = None):
+                 auto: Auto | None, keeper: Keeper, gauge: Gauge):
         functools.update_wrapper(self, step)
-        super().__init__(keeper or Keeper(), gauge or Gauge(None))
+        super().__init__(keeper, gauge)
         self._auto = auto
         #: From which call on which options, the latest first.
         self._schedule = read_schedule(schedule, options, "call")
@@ -350,14 +349,13 @@ class LibraryStep(_CountedStep):
 
     def __init__(self, step: Callable, options: Options, jit_options: dict,
                  schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None = None, gauge: Gauge | None = None):
+                 auto: Auto | None, keeper: Keeper, gauge: Gauge):
         functools.update_wrapper(self, step, updated=())
-        super().__init__(Keeper(), gauge or Gauge(None))
+        super().__init__(keeper, gauge)
         _check_named_again(jit_options)
         self._step = step
         self._make = lambda jitted: JittedStep(
-            jitted, options, jit_options, schedule, auto, self._keeper,
-            self._gauge)
+            jitted, options, jit_options, schedule, auto, keeper, gauge)
         # A wrong one is an error before the first call.
         read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}

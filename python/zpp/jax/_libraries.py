@@ -30,11 +30,7 @@ def call_with(step: Callable, replace: Replace, args: tuple, kwargs: dict
 
 
 def is_jitted_by_library(step: Any) -> bool:
-    """Whether `step` is what one of these libraries jitted.
-
-    Raises:
-      TypeError: where it is something else of theirs, which has another way.
-    """
+    """Whether `step` is what one of these libraries jitted."""
     library = type(step).__module__.partition(".")[0]
     if _find(step) is None and library in _OTHER_WAYS:
         raise TypeError(

@@ -34,9 +34,6 @@ def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
 
     Args:
       mesh: the tiers; by default the axes of `devices`.
-
-    Raises:
-      ValueError: if `mesh` does not say which devices its tiers consist of.
     """
     if devices.size == 1:
         return None

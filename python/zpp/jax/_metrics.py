@@ -20,18 +20,16 @@ from jax.sharding import NamedSharding, PartitionSpec
 from zpp._compiler import Rewritten
 from zpp._guard import Guard
 from zpp._measures import relative
-from zpp._option_kinds import FORMATS
+from zpp._option_kinds import LADDER
 from zpp._warn import warn
 from zpp.jax import _runtime
 
-#: Formats by what they keep, the narrowest first.
-_FORMATS = (*reversed(FORMATS), "none")
 #: Roles of collectives that have formats, as the compiler calls them.
 _ROLES = ("weight", "gradient", "moment", "exchange", "update")
 #: The operations that exchange data.
 _EXCHANGES = ("all_to_all", "all_gather_chunks")
 #: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"
-_NAME = re.compile(r"\w+ (?P<role>\w+) #(?P<number>\d+)(?P<text> .*)?", re.DOTALL)
+_NAME = re.compile(r"\w+ (?P<name>(?P<role>\w+) #(?P<number>\d+)(?: .*)?)", re.DOTALL)
 
 
 class Rounding(NamedTuple):
@@ -42,11 +40,9 @@ class Rounding(NamedTuple):
     number: int
     name: str
     format: str
-    elements: int
     squared_error: float
     squared: float
     not_finite: int
-    left_out: int
 
     @property
     def error(self) -> float:
@@ -141,7 +137,7 @@ class Gauge:
         roles = {entry["id"]: entry["role"] for entry in given.report["collectives"]}
         # Where i8 is not enough, i4 has nothing to add.
         bounds = [(number, form) for number in sorted(set(first.values()))
-                  for form in _FORMATS[-2::-1]]
+                  for form in LADDER[-2::-1]]
         worst: dict[tuple[int, str], Rounding] = {}
         for rounding in roundings:
             # Another step may have run meanwhile.
@@ -157,8 +153,8 @@ class Gauge:
             bound = self.guard.bound(roles[number])
             if error <= bound and not math.isinf(error):
                 continue
-            floor = _FORMATS[_FORMATS.index(form) + 1]
-            if _FORMATS.index(floor) <= _FORMATS.index(floors.get(number, "i4")):
+            floor = LADDER[LADDER.index(form) + 1]
+            if LADDER.index(floor) <= LADDER.index(floors.get(number, "i4")):
                 continue
             floors[number] = floor
             cost = ("made values NaN or Inf that were finite" if math.isinf(error)
@@ -233,11 +229,9 @@ def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
     match = _NAME.fullmatch(measure["name"])
     if match is None or match["role"] not in _ROLES:
         return None
-    text = (match["text"] or "").strip()
-    return Rounding(match["role"], int(match["number"]), f"{match['role']} #{match['number']} {text}".strip(),
-                    f"i{measure['format']}", measure["elements"],
-                    measure["squared_error"], measure["squared"],
-                    measure["not_finite"], measure["left_out"])
+    return Rounding(match["role"], int(match["number"]), match["name"].strip(),
+                    f"i{measure['format']}", measure["squared_error"], measure["squared"],
+                    measure["not_finite"])
 
 
 def _read_traces() -> tuple[dict[str, float], float]:

@@ -4,8 +4,30 @@
 
 import io
 
+import jax.numpy as jnp
+import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
+
+
+#: Element types by MLIR's names.
+_DTYPES = {
+    "i1": np.dtype(bool), "f16": np.dtype(np.float16), "bf16": jnp.bfloat16.dtype,
+    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    **{f"{sign}i{bits}": np.dtype(f"{sign}int{bits}")
+       for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "f8E4M3FN": jnp.float8_e4m3fn.dtype, "f8E5M2": jnp.float8_e5m2.dtype,
+    "f8E4M3FNUZ": jnp.float8_e4m3fnuz.dtype, "f8E5M2FNUZ": jnp.float8_e5m2fnuz.dtype,
+    "f8E4M3B11FNUZ": jnp.float8_e4m3b11fnuz.dtype}
+
+
+def shape_of(type_: ir.Type) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and the element type of a tensor."""
+    tensor = ir.RankedTensorType(type_)
+    element = str(tensor.element_type)
+    if element not in _DTYPES:
+        raise TypeError(f"expected tensors of {', '.join(_DTYPES)}, but got {tensor}")
+    return tuple(tensor.shape), _DTYPES[element]
 
 
 def text_of(module: ir.Module, locations: bool = True) -> str:

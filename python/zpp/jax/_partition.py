@@ -187,11 +187,7 @@ def partition(module: ir.Module, name: str) -> str:
     form. It may have operations that zpp-opt reads but an export cannot have. It is
     kept where JAX keeps what it compiles. `module` is of no more use.
 
-    name: that of the step, for those who read what is logged.
-
-    Raises:
-      PartitionError: with the reason.
-    """
+    name: that of the step, for those who read what is logged."""
     with module.context, ir.Location.unknown():
         sharded = Sharded(module)
         place = None if sharded.has_callbacks else _partition_cache.place_of(

@@ -46,9 +46,6 @@ def run_partitioner(module: ir.Module, devices: int, with_shardy: bool,
     Args:
       with_shardy: by Shardy, not by the partitioner that preceded it.
       chosen: for each result, whether XLA chooses which part of it a device has.
-
-    Raises:
-      PartitionError: if XLA refuses the step.
     """
     from jax._src.lib import _jax, xla_client
     from jaxlib import _hlo

@@ -80,12 +80,7 @@ def _files_of(step: Step) -> dict[str, bytes]:
 
 
 def read(path: str | os.PathLike) -> Step:
-    """The step in a folder that `save` or zpp-bundle has written.
-
-    Raises:
-      FileNotFoundError: if a file is missing.
-      ValueError: if a file has changed since it was written.
-    """
+    """The step in a folder that `save` or zpp-bundle has written."""
     folder = pathlib.Path(path)
     has_notes = (folder / NOTES).exists() or (folder / "step.jax").exists()
     bundle = None
@@ -98,7 +93,7 @@ def read(path: str | os.PathLike) -> Step:
 
 def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
     notes = unseal(NOTES, read_file(folder, NOTES), VERSION)
-    check_entries(NOTES, notes, {"donated": list, "bundle": str})
+    check_entries(NOTES, notes, {"donated": list, "state": dict, "bundle": str})
     found = "" if bundle is None else bundle.id
     if notes["bundle"] != found:
         raise ValueError(
@@ -108,18 +103,10 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
     for name, content in contents.items():
         check_digest(NOTES, notes, name, content)
     exported = jax.export.deserialize(bytearray(contents["step.jax"]))
-    # Older folders have no entry for it.
-    state = notes.get("state")
     begins = [read(folder / name) if f"{name}/{NOTES}" in contents else None
               for name in BEGINNINGS]
-    for name, program in zip(BEGINNINGS, begins):
-        if program is not None and program.exported.out_avals:
-            raise ValueError(
-                f"{name}/: expected a program that returns state only, but got a step "
-                f"with {len(program.exported.out_avals)} results besides, as zpp "
-                f"wrote it before 0.2; save the step again")
     return Step(exported, tuple(notes["donated"]), None, bundle,
-                State.from_json(state) if state else None, *begins)
+                State.from_json(notes["state"]) if notes["state"] else None, *begins)
 
 
 def _read_bundled(bundle: Bundle) -> Step:

@@ -18,21 +18,10 @@ from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._warn import warn
-from zpp.jax._modules import main_of, type_of
+from zpp.jax._modules import main_of, shape_of, type_of
 
 #: The name of the array that says of which mesh a saved state is.
 _MESH = "mesh"
-#: Types of weights, and bytes on the wire, as the compiler calls them.
-_TYPES = {"f32": np.dtype(np.float32), "bf16": jax.numpy.bfloat16.dtype,
-          "f16": np.dtype(np.float16),
-          **{f"{sign}i{bits}": np.dtype(f"{sign}int{bits}")
-             for sign in ("", "u") for bits in (8, 16, 32, 64)},
-          # As steps quantize weights themselves.
-          "f8E4M3FN": jax.numpy.float8_e4m3fn.dtype,
-          "f8E5M2": jax.numpy.float8_e5m2.dtype,
-          "f8E4M3FNUZ": jax.numpy.float8_e4m3fnuz.dtype,
-          "f8E5M2FNUZ": jax.numpy.float8_e5m2fnuz.dtype,
-          "f8E4M3B11FNUZ": jax.numpy.float8_e4m3b11fnuz.dtype}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,11 +180,11 @@ class State:
             tuple(entries["taken"]),
             {name: tuple(map(tuple, pairs))
              for name, pairs in entries["frozen"].items()},
-            entries.get("order", ""),
+            entries["order"],
             {name: Layout(tuple(layout["shape"]), layout["dim"],
                           tuple(map(tuple, layout["factors"])))
-             for name, layout in entries.get("layouts", {}).items()},
-            entries.get("sources", {}))
+             for name, layout in entries["layouts"].items()},
+            entries["sources"])
 
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
@@ -225,11 +214,9 @@ def read_state(module: ir.Module, arguments: Sequence[int], tokens: int,
     sources: dict[str, int] = {}
     for entry in module.operation.attributes["zpp.state"]:
         kind = ir.StringAttr(entry["kind"]).value
-        type_ = ir.RankedTensorType(ir.TypeAttr(entry["type"]).value)
         number = counts[kind] = counts.get(kind, -1) + 1
         name = f"{kind}.{number}"
-        kept[name] = jax.ShapeDtypeStruct(
-            tuple(type_.shape), _TYPES[str(type_.element_type)])
+        kept[name] = jax.ShapeDtypeStruct(*shape_of(ir.TypeAttr(entry["type"]).value))
         if "factors" in entry:
             factors = list(ir.DenseI64ArrayAttr(entry["factors"]))
             layouts[name] = Layout(
@@ -338,12 +325,7 @@ class Keeper:
         other weights, or of weights that are not results of the latest call.
 
         A state that was given is redistributed if it is of another mesh, or
-        dropped, with a warning, where that is not possible.
-
-        Raises:
-          TypeError, ValueError: where the state that was given is of another
-          step.
-        """
+        dropped, with a warning, where that is not possible."""
         if self._arrays is None:
             return {}
         if self._is_given:

@@ -49,11 +49,6 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
     Args:
       facts: what must be equal, by its name; as JSON has it.
       caller: the function that all ranks call, for messages.
-
-    Raises:
-      ValueError: on all ranks of a group that does not agree, with the first
-        difference.
-      RuntimeError: if some of the ranks have not called it in time.
     """
     members = {tuple(dist.get_process_group_ranks(group)) for group in groups
                if not _pytorch.is_fake(group)}

@@ -277,9 +277,6 @@ def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
 
     Args:
       options: the result of `Bucket.options`.
-
-    Raises:
-      CompileError: with the compiler's message.
     """
     key = _key(bucket.text(), options)
     return _compile_into(cache_folder() / f"{key}.zpp", bucket, options)

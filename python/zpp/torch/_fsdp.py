@@ -32,11 +32,7 @@ _DEFAULT, _IN_OTHER_MEMORY = "Default", ("SymmMem", "ProcessGroupAlloc")
 
 
 def modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
-    """The modules of fully_shard within `model`, with their names.
-
-    Raises:
-      TypeError: if there are none, or some of FSDP1.
-    """
+    """The modules of fully_shard within `model`, with their names."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a module of fully_shard, but got "
                         f"{type(model).__name__}")

@@ -69,11 +69,7 @@ def tiers_of_hosts() -> dict[str, int]:
 
 def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
     """The mesh of the ranks of a group alone, in its order: {"gpu": 4} for one
-    node of {"node": 2, "gpu": 4}. Rank r is device r of the mesh.
-
-    Raises:
-      ValueError: if the group is not such a part of the mesh.
-    """
+    node of {"node": 2, "gpu": 4}. Rank r is device r of the mesh."""
     sizes = list(mesh.values())
     strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
     coordinates = [
@@ -122,11 +118,7 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
 
 def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
     """The tiers whose devices make up a group: one with all that are faster; none
-    for a group of one device.
-
-    Raises:
-      ValueError: if it is none of the tiers, or not whole ones.
-    """
+    for a group of one device."""
     if group == 1:
         return ()
     names = list(tiers)
@@ -138,11 +130,7 @@ def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
-    """`Options.links` as text, where it is a file.
-
-    Raises:
-      ValueError: if it has something else than links of the mesh.
-    """
+    """`Options.links` as text, where it is a file."""
     if links is None or links == NO_LINKS:
         return None
     text = links

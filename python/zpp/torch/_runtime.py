@@ -201,10 +201,6 @@ class Runner:
         Args:
           results: do not overlap the sources, unless the function updates one
             of them.
-
-        Raises:
-          The exception of PyTorch if an exchange failed, otherwise
-          RuntimeError.
         """
         follow_timeout(self._group, self._device)
         tensors = [

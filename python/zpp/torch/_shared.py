@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from zpp._guard import Guard
+from zpp._option_kinds import LADDER
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _fsdp, _pytorch
@@ -198,10 +199,11 @@ class Shared:
         """Has weights or gradients travel in the next wider format from now on, and
         returns it; empty if all have none already."""
         formats = [getattr(options, role) for _, options in self.variants]
-        narrow = [form for form in ("i4", "i8") if any(form in each for each in formats)]
+        narrow = [place for place, form in enumerate(LADDER[:-1])
+                  if any(form in each for each in formats)]
         if not narrow:
             return ""
-        floor = {"i4": "i8", "i8": "none"}[narrow[0]]
+        floor = LADDER[narrow[0] + 1]
         # What is known of options is known by their identities.
         self._former += self.variants
         roles = (role, "reduced") if role == "gradients" else (role,)
