@@ -72,7 +72,7 @@ class Accumulation:
     def post_backward(self, original: Callable[..., None], *args: Any) -> None:
         """In the place of FSDP2's function that reduces gradients, the original."""
         parameters = self._parameters
-        self.is_reduced = _fsdp.reduces(parameters)
+        self.is_reduced = parameters.reduce_grads
         is_last = _fsdp.reduces_fully(self._module, parameters)
         if is_last and not self.is_pending or not self._applies():
             original(*args)
@@ -88,18 +88,17 @@ class Accumulation:
         for each in trained:
             if each not in seen:
                 _fsdp.give_zero_gradient(each)
-        without = [each for each in trained
-                   if not _fsdp.has_reduced_gradient(each)]
+        without = [each for each in trained if each.sharded_param.grad is None]
         self.is_partial = not is_last
-        _fsdp.set_reduces(parameters, True)
+        parameters.reduce_grads = True
         try:
             original(*args)
         finally:
-            _fsdp.set_reduces(parameters, self.is_reduced)
+            parameters.reduce_grads = self.is_reduced
             self.is_partial = False
         for each in without:
             if not is_last or each not in self._seen:
-                _fsdp.drop_reduced_gradient(each)
+                each.sharded_param.grad = None
         if is_last:
             self._seen = set()
 
@@ -121,7 +120,8 @@ class Accumulation:
         """Raises RuntimeError if an optimizer that updates the weights does not wait."""
         updated = {id(each) for group in optimizer.param_groups
                    for each in group["params"]}
-        if not updated.isdisjoint(map(id, _fsdp.weights_of(self._parameters))):
+        if not updated.isdisjoint(
+                id(each.sharded_param) for each in self._parameters.fsdp_params):
             raise RuntimeError(
                 f"{self._shared.title}: expected the last micro-batch of an update before the "
                 f"optimizer's step, but got gradients that wait for it; call "

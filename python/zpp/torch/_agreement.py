@@ -17,7 +17,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -33,18 +33,15 @@ _calls: Counter[tuple[int, ...]] = Counter()
 #: The errors of ranks that want different things, and of ranks that do not call, by
 #: the names that they have in the store.
 _ERRORS: dict[str, type[Exception]] = {"differs": ValueError, "absent": RuntimeError}
-
-
-class _Verdict(NamedTuple):
-    """The error, as a key of `_ERRORS` and in words; empty if there is none."""
-
-    error: str = ""
-    text: str = ""
+#: One of them, and its text; empty if all agree.
+_Verdict = list[str]
 
 
 def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
           caller: str = "zpp.torch.compress") -> None:
-    """All ranks of the groups call this together, in turn with the same calls.
+    """Raises ValueError, on all ranks of a group that does not agree, with the first
+    difference, and RuntimeError if some ranks have not called it in time. All ranks of the
+    groups call it together, in turn with the same calls.
 
     Args:
       facts: what must be equal, by its name; as JSON has it.
@@ -68,9 +65,10 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
         elif not _arrives(store, [key]):
             verdict = _absent(ranks[:1], caller)
         else:
-            verdict = _Verdict(*json.loads(store.get(key)))
-        if verdict.error:
-            raise _ERRORS[verdict.error](verdict.text)
+            verdict = json.loads(store.get(key))
+        if verdict:
+            error, text = verdict
+            raise _ERRORS[error](text)
 
 
 def _compare(store: dist.Store, call: str, ranks: tuple[int, ...], caller: str
@@ -84,11 +82,11 @@ def _compare(store: dist.Store, call: str, ranks: tuple[int, ...], caller: str
     for rank, other in zip(ranks[1:], others):
         for name in {**first, **other}:
             if first.get(name) != other.get(name):
-                return _Verdict("differs", (
+                return ["differs", (
                     f"{name}: expected the same on all ranks, but got "
                     f"{first.get(name)!r} on rank {ranks[0]} and "
-                    f"{other.get(name)!r} on rank {rank}"))
-    return _Verdict()
+                    f"{other.get(name)!r} on rank {rank}")]
+    return []
 
 
 def _arrives(store: dist.Store, keys: list[str]) -> bool:
@@ -100,10 +98,10 @@ def _arrives(store: dist.Store, keys: list[str]) -> bool:
 
 
 def _absent(ranks: Iterable[int], caller: str) -> _Verdict:
-    return _Verdict("absent", (
+    return ["absent", (
         f"expected rank {', '.join(map(str, ranks))} to call "
         f"{caller} as this one does, but got no call within "
-        f"{TIME_LIMIT.total_seconds():.0f} s"))
+        f"{TIME_LIMIT.total_seconds():.0f} s")]
 
 
 class Voter(Protocol):

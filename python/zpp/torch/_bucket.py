@@ -268,7 +268,7 @@ def _key(text: str, options: Options) -> str:
     given = dataclasses.asdict(options.replace(
         tuning=options.tuning.replace(compile_timeout=None)))
     return hashlib.sha256(json.dumps(
-        [_VERSION, text, given, _compiler_digest()]).encode()).hexdigest()
+        [_VERSION, text, given, compiler_digest()]).encode()).hexdigest()
 
 
 @functools.cache
@@ -369,13 +369,8 @@ def _read(folder: pathlib.Path) -> Compiled:
                     function["bytes"])
 
 
-def tool_versions() -> dict[str, str]:
-    """Returns what ranks must agree on of the tools that compile."""
-    return {"compiler": _compiler_digest()[:16]}
-
-
 @functools.cache
-def _compiler_digest() -> str:
+def compiler_digest() -> str:
     content = hashlib.sha256()
     for program in (find_compiler(), find_bundler()):
         content.update(pathlib.Path(program).read_bytes())

@@ -61,19 +61,6 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         wider format from then on. In any case a warning names those of which half is
         lost.
       **changes: fields of `zpp.torch.Options` that replace those in `options`.
-        mesh: the tiers of all ranks, or a `DeviceMesh` of them, whose process
-        groups are then used; None means the mesh of fully_shard if it has
-        several dims with names and all ranks, otherwise hosts and the ranks on
-        each.
-        secondary: the group that keeps a second copy of the weights, as long
-        as they do not change: a tier or a number of ranks. Backward passes,
-        further micro-batches, evaluation and frozen weights gather within it.
-        Costs the bytes of the weights, divided by its ranks, on each device.
-        accumulate: the group within which gradients of micro-batches are summed
-        until the last one of an update. Costs four bytes for each element of the
-        gradients, divided by its ranks, on each device, until then.
-        moments: the format in which `torch.optim.Muon`, and optimizers that call
-        `gather_moment`, gather momenta between nodes.
 
     Returns:
       `model`.
@@ -97,7 +84,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                          [parameters for _, _, parameters in groups])
     _check_options(options)
     all_groups = [group for _, _, parameters in groups
-                  for group in _process_groups(parameters)]
+                  for group in _fsdp.groups_of(parameters)]
     if is_measured(options, groups[0][2].device):
         options = options.replace(links=_find_links(options, groups, all_groups))
     variants = _read_variants(schedule or {}, options)
@@ -108,7 +95,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     _check_pending(modules)
     _check_rest(model)
     for name, _, parameters in groups:
-        for group in _process_groups(parameters):
+        for group in _fsdp.groups_of(parameters):
             check_group(_fsdp.title_of(name, parameters), group, parse_mesh(options.mesh))
         if not _keeps_own(parameters, parse_mesh(options.mesh)):
             _check_own(name, parameters)
@@ -367,13 +354,6 @@ def _find_links(options: Options, groups: list[Any],
     # Otherwise the ranks that measure would wait for the others.
     _agreement.check(all_groups, {"links": options.links})
     return find_links(parse_mesh(options.mesh), groups[0][2].device)
-
-
-def _process_groups(parameters: Any) -> list[dist.ProcessGroup]:
-    """Those over which a group of parameters is sharded and replicated."""
-    groups = [_fsdp.shard_group(parameters),
-              _fsdp.replica_group(parameters)]
-    return [group for group in groups if group is not None]
 
 
 def check_group(title: str, group: dist.ProcessGroup, tiers: Mapping[str, int]) -> None:

@@ -70,7 +70,7 @@ class Exact:
             return False
         with torch.no_grad():
             are_bits = torch.stack([
-                _are_bits(_pytorch.shard_of(each)).to(
+                _are_bits(each._sharded_param_data).to(
                     self._parameters.device, torch.int32) for each in looked_at])
             dist.all_reduce(are_bits, op=dist.ReduceOp.MAX, group=group)
         return self.add([each for each, is_bits in zip(looked_at, are_bits.tolist())

@@ -105,6 +105,12 @@ def attached(module: FSDPModule) -> list[Any] | None:
     return getattr(module._get_fsdp_state(), _ATTACHED, None)
 
 
+def groups_of(parameters: Any) -> list[dist.ProcessGroup]:
+    """Those over which weights are sharded and replicated."""
+    groups = shard_group(parameters), replica_group(parameters)
+    return [group for group in groups if group is not None]
+
+
 def groups_of_gradients(parameters: Any) -> list[dist.ProcessGroup]:
     """Those over which gradients are reduced, one after the other."""
     groups = scatter_group(parameters), replica_group(parameters)
@@ -197,24 +203,6 @@ def replace(parameters: Any, name: str, call: Callable[..., None] | None) -> Non
         setattr(parameters, name, functools.partial(call, original))
 
 
-def reduces(parameters: Any) -> bool:
-    """Whether FSDP2 reduces gradients after the backward pass of the group."""
-    return parameters.reduce_grads
-
-
-def set_reduces(parameters: Any, value: bool) -> None:
-    parameters.reduce_grads = value
-
-
-def has_reduced_gradient(parameter: Any) -> bool:
-    """Whether the shard of one of FSDP2's parameters has a gradient."""
-    return parameter.sharded_param.grad is not None
-
-
-def drop_reduced_gradient(parameter: Any) -> None:
-    parameter.sharded_param.grad = None
-
-
 def reduces_fully(module: FSDPModule, parameters: Any) -> bool:
     """Whether the user wants gradients to be reduced after this backward pass, and
     it is the last."""
@@ -242,11 +230,6 @@ def give_zero_gradient(parameter: Any) -> None:
     weight.grad = torch.zeros_like(weight, dtype=dtype)
 
 
-def weights_of(parameters: Any) -> list[nn.Parameter]:
-    """The parameters of an optimizer."""
-    return [each.sharded_param for each in parameters.fsdp_params]
-
-
 def reduces_unused(parameters: Any) -> bool:
     """Whether a rank reduces zeros of what only others use."""
     return getattr(parameters, "reduce_scatter_unused_params", False)
@@ -265,8 +248,3 @@ def on_load(parameters: Any, call: Callable[..., None]) -> list[Any]:
     modules = {each._module_info.module for each in parameters.fsdp_params}
     return [module.register_load_state_dict_post_hook(call)
             for module in modules]
-
-
-def is_trained(parameters: Any) -> bool:
-    return any(each.sharded_param.requires_grad
-               for each in parameters.fsdp_params)

@@ -280,7 +280,7 @@ class Gathers:
         return (step - self._first_step < _FIRST or step % _EVERY == 0
                 or _pytorch.current_pass() is None
                 or self._is_reused or not _pytorch.computes_gradients()
-                or not _fsdp.is_trained(self._parameters))
+                or not _pytorch.trained_parameters(self._parameters))
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
         """Runs the outer hop of the gather that comes next, if it is needed, beside

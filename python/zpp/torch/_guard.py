@@ -91,13 +91,9 @@ class Gauge:
         turn = step // self._guard.every
         if turn != self._turn:
             self._turn = turn
-            if not any(map(_pytorch.is_dry_run, self._groups())):
+            if not any(map(_pytorch.is_dry_run, _fsdp.groups_of(self._parameters))):
                 self._wanted = {"weights", "gradients"}
         return lost
-
-    def _groups(self) -> list[dist.ProcessGroup]:
-        return [group for group in (_fsdp.shard_group(self._parameters),
-                                    _fsdp.replica_group(self._parameters)) if group]
 
     def begin(self, kind: str, layout: Layout, source: torch.Tensor, rows: int,
               exchange: Exchange | None
@@ -148,7 +144,7 @@ class Gauge:
             sample.end.wait()
         with torch.no_grad():
             total = sample.sums.clone()
-            for group in self._groups():
+            for group in _fsdp.groups_of(self._parameters):
                 dist.all_reduce(total, group=group)
         end = None
         if total.is_cuda:

@@ -36,12 +36,8 @@ def check_version() -> None:
     oldest, newest = TESTED
     if not oldest <= version <= newest:
         raise RuntimeError(
-            f"expected PyTorch {_dotted(oldest)} to {_dotted(newest)}, whose "
-            f"fully_shard zpp knows, but got {torch.__version__}")
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
+            "expected PyTorch {}.{} to {}.{}, whose fully_shard zpp knows, but got {}".format(
+                *oldest, *newest, torch.__version__))
 
 
 #===--------------------------------------------------------------------===#
@@ -104,11 +100,6 @@ def elements_of(parameter: Any) -> int:
     # DeepSpeed's may be on NVMe: it says itself how many they are.
     elements = getattr(parameter, "elements", None)
     return parameter._sharded_param_data.numel() if elements is None else elements
-
-
-def shard_of(parameter: Any) -> torch.Tensor:
-    """A parameter's elements on this rank."""
-    return parameter._sharded_param_data
 
 
 def names_of(model: nn.Module, groups: Iterable[Any]) -> dict[Any, dict[Any, str]]:
@@ -178,7 +169,7 @@ def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:
     state = []
     for each in parameters.fsdp_params:
         shard = each._sharded_local_tensor
-        if hasattr(shard, "fsdp_pre_all_gather") or shard.is_inference():
+        if not is_sent_as_it_is(each) or shard.is_inference():
             return None
         state.append((shard.untyped_storage()._cdata,
                       each.sharded_param._version, shard._version))
@@ -202,7 +193,7 @@ def next_slice(parameters: Any) -> torch.Tensor | None:
     not on the device, or where tensor subclasses may gather more than it."""
     if not parameters.is_sharded or any(
             each._sharded_param_data.device != parameters.device
-            or hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather")
+            or not is_sent_as_it_is(each)
             for each in parameters.fsdp_params):
         return None
     with torch.no_grad():

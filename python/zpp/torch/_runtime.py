@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from zpp._library import Described, RankDesc, WorldDesc, call, find_library
 from zpp._measures import collect
 from zpp.torch import _groups, _pytorch
-from zpp.torch._bucket import Compiled, tool_versions
+from zpp.torch._bucket import Compiled, compiler_digest
 from zpp.torch._mesh import describe, find_parts, hosts_of
 
 _SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
@@ -352,7 +352,7 @@ def versions() -> dict[str, str]:
     tools and of the runtime library, which it loads, and PyTorch's version."""
     _library()
     library = pathlib.Path(find_library("zpp_rt")).read_bytes()
-    return {**tool_versions(), "PyTorch": torch.__version__,
+    return {"compiler": compiler_digest()[:16], "PyTorch": torch.__version__,
             "runtime library": hashlib.sha256(library).hexdigest()[:16]}
 
 
