@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import zpp
@@ -20,16 +20,14 @@ from zpp._compiler import came_from, predict, print_text, report_entries
 from zpp._compiler import report_table
 from zpp._files import write_file
 from zpp._html import render
+from zpp._option_kinds import parse_word
 from zpp._options import describe
 from zpp._rewrite import complete
-from zpp._text import TEXTS, check_text, is_pretty
+from zpp._text import FORMS, TEXTS, check_text, is_pretty
 from zpp._warn import warn
 
 #: The attribute of a module that zpp has rewritten.
 REWRITTEN = "zpp.machine"
-#: As in `zpp.jax._forms`, which cannot be asked where JAX is missing.
-FORMS = ("generic", "pretty", "bytecode", "artifact", "export", "hlo-text",
-         "hlo-proto", "hlo-module-proto")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,31 +145,19 @@ def _add_group(group: Any, kind: type, prefix: str) -> None:
                   else f" Values: {option.kind.values}")
         group.add_argument(
             f"--{prefix}{name.replace('_', '-')}", dest=prefix + name,
-            type=_argument_type(option.kind.parse), default=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
             metavar=(option.kind.values if option.kind.words
                      else name.upper().replace("_", "-")),
             help=f"{option.help}{values} (default: {default})".replace(
                 "%", "%%"))
 
 
-def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """For argparse, which otherwise hides the message."""
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    return convert
-
-
 def _chosen(options: argparse.Namespace) -> zpp.Options:
-    given = vars(options)
-    return zpp.Options(
-        **{name: given[name] for name in describe(zpp.Options)
-           if name in given},
-        tuning=zpp.Tuning(**{
-            name: given[_TUNING + name] for name in describe(zpp.Tuning)
-            if _TUNING + name in given}))
+    def given(kind: type, prefix: str = "") -> dict[str, Any]:
+        return {name: parse_word(vars(options)[prefix + name]) for name in describe(kind)
+                if prefix + name in vars(options)}
+
+    return zpp.Options(**given(zpp.Options), tuning=zpp.Tuning(**given(zpp.Tuning, _TUNING)))
 
 
 def _rewrite(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import re
@@ -26,10 +27,18 @@ class Kind:
     #: Returns a value as options keep it; raises ValueError, "expected …, but
     #: got …", where it is another one.
     read: Callable[[Any], Any]
-    #: Makes a value of a word of the command line.
-    parse: Callable[[str], Any] = str
     #: The words, where they are few.
     words: tuple[str, ...] = ()
+
+
+def parse_word(text: str) -> Any:
+    """The value of a word of a command line, which options read."""
+    if text in ("false", "true"):
+        return text == "true"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(text)
+    return text
 
 
 def choice(*choices: Any) -> Kind:
@@ -41,8 +50,7 @@ def choice(*choices: Any) -> Kind:
         return value
 
     words = tuple(map(str, choices))
-    parse = int if isinstance(choices[0], int) else str
-    return Kind(",".join(words), read, parse, words)
+    return Kind(",".join(words), read, words)
 
 
 def _read_boolean(value: Any) -> bool:
@@ -51,13 +59,7 @@ def _read_boolean(value: Any) -> bool:
     return value
 
 
-def _parse_boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(f"expected true or false, but got '{text}'")
-    return text == "true"
-
-
-BOOLEAN = Kind("false,true", _read_boolean, _parse_boolean, ("false", "true"))
+BOOLEAN = Kind("false,true", _read_boolean, ("false", "true"))
 
 
 def integer(least: int, most: float = math.inf, *,
@@ -74,8 +76,7 @@ def integer(least: int, most: float = math.inf, *,
             raise ValueError(f"expected a power of two, but got {value}")
         return value
 
-    return Kind(("a power of two, " if is_power_of_two else "") + limits, read,
-                int)
+    return Kind(("a power of two, " if is_power_of_two else "") + limits, read)
 
 
 def _read_seconds(value: Any) -> float:
@@ -85,15 +86,14 @@ def _read_seconds(value: Any) -> float:
     return value
 
 
-SECONDS = Kind("a positive number", _read_seconds, float)
+SECONDS = Kind("a positive number", _read_seconds)
 
 
 def _read_group(value: Any) -> str | int:
     return value if isinstance(value, str) else integer(1).read(value)
 
 
-GROUP = Kind("none, a tier, a size", _read_group,
-             lambda text: int(text) if text.isdecimal() else text)
+GROUP = Kind("none, a tier, a size", _read_group)
 
 
 def _read_formats(value: Any) -> str:
@@ -113,31 +113,26 @@ def _read_formats(value: Any) -> str:
 HOP_FORMATS = Kind("none, F, F:F...", _read_formats)
 
 
+#: Numbers and ranges.
+_RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
+
+
 def _read_arguments(value: Any) -> Any:
     if value == "all" or callable(value):
         return value
-    if isinstance(value, str) or not isinstance(value, Sequence) or any(
-            not isinstance(number, int) or number < 0 for number in value):
-        raise ValueError(f"expected 'all', numbers of arguments or a function "
-                         f"of their paths, but got {value!r}")
-    return tuple(value)
-
-
-def _parse_arguments(text: str) -> Any:
-    """"all", or numbers and ranges such as 0,3-7."""
-    if text == "all":
-        return text
-    numbers: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
-        if not match or int(match[2] or match[1]) < int(match[1]):
-            raise ValueError(f"expected all, or numbers and ranges such as "
-                             f"0,3-7, but got '{text}'")
-        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    numbers = value
+    if isinstance(value, str | int) and _RANGES.fullmatch(str(value)):
+        ends = (part.partition("-") for part in str(value).split(","))
+        ranges = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+        numbers = list(itertools.chain(*ranges)) if all(ranges) else value
+    if isinstance(numbers, str) or not isinstance(numbers, Sequence) or any(
+            not isinstance(number, int) or number < 0 for number in numbers):
+        raise ValueError(f"expected 'all', numbers of arguments as (0, 3) or '0,3-7', or a "
+                         f"function of their paths, but got {value!r}")
     return tuple(numbers)
 
 
-ARGUMENTS = Kind("all, 0,3-7", _read_arguments, _parse_arguments)
+ARGUMENTS = Kind("all, 0,3-7", _read_arguments)
 
 
 def _read_floors(value: Any) -> str:

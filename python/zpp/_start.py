@@ -94,23 +94,17 @@ def install_from(words: str) -> None:
 
 def parse_words(text: str) -> dict[str, Any]:
     """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE"."""
+    from zpp._option_kinds import parse_word
     from zpp._options import Options, Tuning, describe
-    parsers: dict[str, Callable[[str], Any]] = {
-        "report": str, **{name: option.kind.parse
-                          for name, option in describe(Options).items()},
-        **{f"tuning.{name}": option.kind.parse
-           for name, option in describe(Tuning).items()}}
+    known = {"report", *describe(Options), *(f"tuning.{name}" for name in describe(Tuning))}
     given: dict[str, Any] = {}
     for word in shlex.split(text):
         name, equals, value = word.partition("=")
         name = name.replace("-", "_")
-        if not equals or name not in parsers:
+        if not equals or name not in known:
             raise ValueError(f"{VARIABLE}: expected words of zpp run such as "
                              f"mesh=node:8,gpu:8, but got {word!r}")
         kind, _, expert = name.partition(".")
         of = given.setdefault(kind, {}) if expert else given
-        try:
-            of[expert or name] = parsers[name](value)
-        except ValueError as error:
-            raise ValueError(f"{VARIABLE}: {name}: {error}") from None
+        of[expert or name] = value if name == "report" else parse_word(value)
     return given

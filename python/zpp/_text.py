@@ -1,11 +1,15 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The forms of StableHLO as text."""
+"""The forms of a step in files, and what of text needs no framework."""
 
 import re
 
 #: The forms of a file that zpp-opt reads.
 TEXTS = ("generic", "pretty")
+#: All: a module of StableHLO as text, bytecode or portable artifact; what `jax.export`
+#: serializes; and a module of HLO as text, or as protocol buffer, as XLA dumps it or alone.
+FORMS = (*TEXTS, "bytecode", "artifact", "export", "hlo-text", "hlo-proto",
+         "hlo-module-proto")
 #: An operation of StableHLO or Shardy without quotes around its name.
 _PRETTY = re.compile(
     r"^\s*(?:%[\w:]+(?:, %[\w:]+)* = )?(?:stablehlo|chlo|vhlo|sdy)\.\w",

@@ -291,8 +291,8 @@ def test_nothing_to_do_is_said_with_a_next_step(command, tmp_path, capsys):
     (b"what", [], "step:1:1: error: custom op 'what' is unknown"),
     (b"\x00\x01\x02", [], "step: expected the serialized bytes of a "
      "jax.export.Exported, but got 3 other bytes"),
-    (b"\x0a\x02ab\xff", [], "step: expected a step as generic, export"),
-    (b"HloModule what, {", [], "step: expected a step as generic, export"),
+    (b"\x0a\x02ab\xff", [], "step: expected a step as generic, pretty"),
+    (b"HloModule what, {", [], "step: expected a step as generic, pretty"),
     (b"module {}", ["--weights", "i3"], "weights: expected 'none', 'i8', 'i4', "),
     (b"module {}", ["--mesh", "node"], "expected a mesh such as 'node:2,gpu:4'"),
     (None, [], "No such file or directory"),

@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._text import TEXTS, is_pretty, read_message
+from zpp._text import FORMS, TEXTS, is_pretty, read_message
 from zpp.jax._export import Step, as_step, to_text
 from zpp.jax._modules import artifact_of, bytecode_of, entries_of, main_of, operations_in
 from zpp.jax._modules import text_of, to_hlo
@@ -50,7 +50,7 @@ def read(content: bytes) -> Source:
             hlo = _hlo.HloModule.from_serialized_hlo_module_proto(
                 hlo_module_in(content) if form == "hlo-proto" else content)
     except Exception as error:
-        raise ValueError(f"expected a step as {_names()}, but got something "
+        raise ValueError(f"expected a step as {', '.join(FORMS)}, but got something "
                          f"else: {error}") from None
     try:
         with make_ir_context() as context:
@@ -194,12 +194,3 @@ _WRITERS: dict[str, Callable[[ir.Module], bytes]] = {
     "hlo-module-proto": lambda module: _computation(
         module).as_serialized_hlo_module_proto(),
 }
-
-#: The forms of a file: a module of StableHLO as text in the generic or the
-#: pretty form, bytecode or portable artifact; what `jax.export` serializes; and
-#: a module of HLO as text, or as protocol buffer, alone or as XLA dumps it.
-FORMS = ("generic", "export", "pretty", *_WRITERS)
-
-
-def _names() -> str:
-    return ", ".join(FORMS)
