@@ -115,10 +115,8 @@ def read_file(folder: pathlib.Path, name: str) -> bytes:
 
 
 def make_id(step: bytes, own: str, library: bytes) -> str:
-    """The id of a step and its library, as zpp-bundle computes it.
-
-    step: the content of step.mlir, in which the custom calls have the id `own`.
-    """
+    """The id of a step and its library, as zpp-bundle computes it: of step.mlir, in whose
+    custom calls the id is `own`."""
     content = hashlib.sha256()
     for part in (step.replace(b'bundle = "%b"' % own.encode(),
                               b'bundle = ""'), library):
@@ -177,11 +175,9 @@ def check_digest(manifest: str, entries: Mapping[str, Any], name: str,
 
 def write_folder(path: str | os.PathLike, files: Mapping[str, bytes],
                  markers: tuple[str, ...]) -> None:
-    """Writes a folder with these files. It gets its name when it is complete;
-    if anything fails, nothing has changed.
-
-    markers: an older folder with these files is replaced. A symbolic link to
-      it stays a link."""
+    """Writes a folder with these files. It gets its name when it is complete; if anything
+    fails, nothing has changed. An older folder with one of the files `markers` is
+    replaced, and a symbolic link to it stays a link."""
     folder = pathlib.Path(path)
     with named(folder), undisturbed():
         _write_folder(folder, files, markers)

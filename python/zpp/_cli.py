@@ -260,10 +260,7 @@ def _text(step: Any) -> str:
 
 
 def _in_form(text: str, form: str, step: Any = None) -> bytes:
-    """A module in another form.
-
-    step: the export that a file of the form export needs beside the module.
-    """
+    """A module in another form; a file of the form export needs the export, too."""
     if form in TEXTS:
         return print_text(text, form == "generic").encode()
     from zpp.jax import _forms

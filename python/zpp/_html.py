@@ -50,13 +50,8 @@ _COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 
 
 def render(report: Mapping[str, Any], title: str) -> str:
-    """A page of HTML.
-
-    Args:
-      report: as in `zpp.Rewritten.report`; its predicted timeline is drawn if it
-        has one.
-      title: what was reported on.
-    """
+    """A page of HTML of a report, as `zpp.Rewritten.report` has it, with its predicted
+    timeline if it has one."""
     tiers = report["tiers"]
     total, entries = report["total"], report["collectives"]
     shape = ",".join(f"{tier}:{report['mesh'][tier]}" for tier in tiers)

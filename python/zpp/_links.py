@@ -29,15 +29,9 @@ def agree_on_links(host: str, tiers: str,
                    exchange: Callable[[str], list[str]],
                    measure: Callable[[], Mapping[str, float]]) -> str:
     """Returns the links of the tiers, as `Options.links` has them, the same in all
-    processes, which call it together. They are measured where a process does not
-    know them from an earlier run, and kept.
-
-    Args:
-      host: what `describe_host` returned.
-      tiers: the mesh.
-      exchange: returns what all processes pass, in their order.
-      measure: returns Gbit/s by tier, as this process sees them.
-    """
+    processes, which call it together. They are kept; where a process does not know them
+    from an earlier run, `measure` returns Gbit/s by tier, as it sees them. `exchange`
+    returns what all processes pass, in their order."""
     hosts = exchange(host)
     name = hashlib.sha256(json.dumps(
         [find_version(), tiers, hosts]).encode()).hexdigest()

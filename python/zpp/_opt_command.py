@@ -21,13 +21,8 @@ DESCRIPTION = ("Run zpp-opt, with its flags, on a step of any form. The output i
 
 def run(form: str, step: Any, flags: Sequence[str],
         in_form: Callable[[str, str, Any], bytes]) -> int:
-    """Runs zpp-opt on a step; returns its exit status.
-
-    Args:
-      form: that of the file.
-      step: the module as text, or an export.
-      in_form: writes a module in a form.
-    """
+    """Runs zpp-opt on a step, text or an export of a form; returns its exit status.
+    `in_form` writes a module in a form."""
     text = step if isinstance(step, str) else step.text()
     output, flags = _take_output(flags)
     source, content = source_of(text)

@@ -190,7 +190,7 @@ class SharedOptions(_Described):
         object.__setattr__(self, "tuning", self._read_tuning(self.tuning))
 
     def words(self) -> list[str]:
-        """What is given, as the command line and ZPP_RUN have it, such as "mesh=node:2"."""
+        """The options that are given, as the command line and ZPP_RUN have it, such as "mesh=node:2"."""
         return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
                 for prefix, values in (("", self), ("tuning.", self.tuning))
                 for name in describe(type(values))
@@ -291,12 +291,8 @@ OPTION_NAMES = tuple(field.name for field in dataclasses.fields(Options))
 def read_schedule(schedule: Mapping[int, Mapping[str, Any]],
                   options: SharedOptions, unit: str
                   ) -> list[tuple[int, Any]]:
-    """The entries of a schedule with all their options, the latest first. An
-    entry replaces some of `options` from a number of calls or steps on.
-
-    Args:
-      unit: the unit that is counted, for errors: "call".
-    """
+    """The entries of a schedule with all their options, the latest first. An entry
+    replaces some of `options` from a number of calls or steps, the unit, on."""
     entries = [(0, options)]
     for first, changed in schedule.items():
         if not isinstance(first, int) or first < 1:

@@ -35,12 +35,8 @@ class Settings:
 
 
 def read(config: Mapping[str, Any]) -> tuple[dict[str, Any], Settings | None]:
-    """Takes the settings of ZeRO++ out of a config.
-
-    Returns:
-      the config for DeepSpeed, and the settings; None if there are none. The former is
-      a copy.
-    """
+    """Takes the settings of ZeRO++ out of a config. Returns a copy for DeepSpeed without
+    them, and the settings; None if there are none."""
     rest = copy.copy(dict(config))
     own = rest.pop(SECTION, {})
     if not isinstance(own, Mapping):

@@ -105,11 +105,7 @@ def _attach(engine: Any, settings: _config.Settings) -> None:
 
 
 class _Left:
-    """The gathers that are left to DeepSpeed, as the report has them.
-
-    Args:
-      options: the engine's, with a mesh.
-    """
+    """The gathers that are left to DeepSpeed, as the report has them."""
 
     def __init__(self, options: Options):
         self._options = options
@@ -117,11 +113,7 @@ class _Left:
 
     def note(self, kind: str, reason: str, dtype: torch.dtype, elements: int,
              group: dist.ProcessGroup) -> None:
-        """Notes a call.
-
-        Args:
-          elements: of one rank's slice.
-        """
+        """Notes a call, with the elements of one rank's slice."""
         # A group of experts may be no part of the mesh.
         with contextlib.suppress(ValueError):
             self._calls[make_plan(kind, dtype, elements, False, str(self._options.mesh),

@@ -150,11 +150,7 @@ def form_of(content: bytes) -> str:
 
 
 def write(text: str, form: str, step: Step | None = None) -> bytes:
-    """Converts a module from text to another form.
-
-    Args:
-      step: the step that `form` "export" needs beside the module.
-    """
+    """Converts a module from text to another form; "export" needs the step beside it."""
     if form == "export":
         if step is None:
             raise ValueError("expected what jax.export has written to write "

@@ -28,13 +28,11 @@ _NO_LINK = 1e4
 
 
 def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
-    """Returns the links of the tiers, as `Options.links` has them: those of the slowest
-    group of each tier, while all groups exchange. All processes of the devices call
-    it, with the same. None if there is nothing to measure.
-
-    Args:
-      mesh: the tiers; by default the axes of `devices`.
-    """
+    """Returns the links of the tiers `mesh`, by default the axes of the devices, as
+    `Options.links` has them: those of the slowest group of each tier, while all groups
+    exchange. All processes of the devices call it, with the same. None if there is
+    nothing to measure. Raises ValueError where `mesh` does not say which devices its
+    tiers consist of."""
     if devices.size == 1:
         return None
     tiers = arrange(mesh, devices)

@@ -132,11 +132,8 @@ def load(step: Step | str | os.PathLike, compiler_options: dict | None = None
 
 def load_flat(step: Step, compiler_options: dict | None = None,
               mesh: jax.sharding.Mesh | None = None) -> jax.stages.Wrapped:
-    """A jitted function from flat arguments to flat results.
-
-    Args:
-      mesh: the devices, if results have other layouts than XLA's.
-    """
+    """A jitted function from flat arguments to flat results; on the devices of a mesh, if
+    results have other layouts than XLA's."""
     exported = extend(step.exported, step.state)
     first = len(step.exported.in_avals)
 
@@ -208,12 +205,8 @@ def _is_traced() -> bool:
 
 
 def _device_context(step: Step, leaves: Sequence[Any]):
-    """The context in which to call a loaded step.
-
-    A function knows its devices from its `shard_map`, but an exported one only
-    from its arguments. If none of them is on the mesh, the mesh must come from
-    the context.
-    """
+    """The context in which to call a loaded step. An exported function knows its devices
+    only from its arguments: if none is on the mesh, it must come from the context."""
     if step.mesh is None or any(
             isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves):
         return contextlib.nullcontext()

@@ -90,11 +90,8 @@ class Gauge:
     def run(self, number: int, rewritten: Rewritten, given: Rewritten,
             call: Callable[[], Any],
             find_mesh: Callable[[], jax.sharding.Mesh | None]) -> Any:
-        """The results of `call`, which is call `number` of the rewritten step.
-
-        Args:
-          given: the step with the formats of its options, without floors.
-        """
+        """The results of `call`, which is call `number` of the rewritten step. `given` is
+        the step without the floors of the guard."""
         is_due = self.guard is not None and (
             self._is_first or number % self.guard.every == 0)
         self._is_first = False
@@ -116,11 +113,7 @@ class Gauge:
         return results
 
     def floors_of(self, given: Rewritten) -> Floors:
-        """The floors of the collectives of a step, in the order of their numbers.
-
-        Args:
-          given: the step with the formats of its options.
-        """
+        """The floors of a step that has the formats of its options, by collective."""
         return tuple(sorted(self._floors.get(_collectives_of(given), {}).items()))
 
     def _warn_of_target(self, rewritten: Rewritten) -> None:

@@ -183,11 +183,9 @@ def _find_mesh(module: ir.Module) -> tuple[str, DeviceMesh] | None:
 
 
 def partition(module: ir.Module, name: str) -> str:
-    """A module that needs it with explicit collectives, as text in the generic
-    form. It may have operations that zpp-opt reads but an export cannot have. It is
-    kept where JAX keeps what it compiles. `module` is of no more use.
-
-    name: that of the step, for those who read what is logged."""
+    """A module that needs it with explicit collectives, as text in the generic form. It
+    may have operations that zpp-opt reads but an export cannot have. It is kept where JAX
+    keeps what it compiles. `module` is of no more use; the name is for the log."""
     with module.context, ir.Location.unknown():
         sharded = Sharded(module)
         place = None if sharded.has_callbacks else _partition_cache.place_of(
@@ -304,11 +302,9 @@ def _check_parts(sharding, whole: ir.Type, part: ir.Type) -> None:
 
 def _read_program(program: Program, border: "_Gspmd | _Shardy", taken: set[str]
                   ) -> ir.Module:
-    """The program of a device, with the groups that HLO's text has. The translation to
-    StableHLO loses the order of devices, and mixes up meshes where there are several.
-
-    taken: the symbols of the step, which the program does not have.
-    """
+    """The program of a device, with the groups that HLO's text has, and without the
+    symbols `taken` of the step. The translation to StableHLO loses the order of devices,
+    and mixes up meshes where there are several."""
     try:
         local = ir.Module.parse(program.module)
     except ir.MLIRError as error:

@@ -20,11 +20,8 @@ FOLDER = "zpp-partitioned"
 
 
 def place_of(module: ir.Module, sources: Iterable[str]) -> pathlib.Path | None:
-    """The file for the partitioned program of a module. None where JAX keeps nothing,
-    or not in a folder.
-
-    sources: the files of Python on which the program depends, too.
-    """
+    """The file for the partitioned program of a module, which also depends on some files
+    of Python. None where JAX keeps nothing, or not in a folder."""
     folder = jax.config.jax_compilation_cache_dir
     if not folder or not jax.config.jax_enable_compilation_cache or "://" in folder:
         return None

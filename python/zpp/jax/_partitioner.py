@@ -41,12 +41,9 @@ class Program:
 
 def run_partitioner(module: ir.Module, devices: int, with_shardy: bool,
                     chosen: list[bool]) -> Program:
-    """The program of a device of a step.
-
-    Args:
-      with_shardy: by Shardy, not by the partitioner that preceded it.
-      chosen: for each result, whether XLA chooses which part of it a device has.
-    """
+    """The program of a device of a step, by Shardy or by the partitioner that preceded
+    it. `chosen` says for each result whether XLA chooses which part of it a device
+    has."""
     from jax._src.lib import _jax, xla_client
     from jaxlib import _hlo
     options = xla_client.CompileOptions()

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What processes tell each other through JAX's coordination service."""
+"""Notes between processes, through JAX's coordination service."""
 
 import collections
 import threading
@@ -54,8 +54,8 @@ def exchange(topic: str, own: str, processes: Sequence[int], seconds: float
 
 
 def exchange_between(devices: jax.sharding.Mesh, topic: str, text: str) -> list[str]:
-    """What the processes of these devices say, which all call it, in the order of their
-    numbers."""
+    """Returns what the processes of these devices say, which all call it, in the order of
+    their numbers."""
     processes = sorted({device.process_index for device in devices.devices.flat})
     if len(processes) == 1:
         return [text]

@@ -198,13 +198,9 @@ class State:
 
 def read_state(module: ir.Module, arguments: Sequence[int], tokens: int,
                mesh: jax.sharding.Mesh | None) -> State | None:
-    """The state that the compiler has given to a module.
-
-    Args:
-      arguments: the flat numbers of the arguments that it had before.
-      tokens: how many tokens stand before its arguments and its results.
-      mesh: that of the step, if it is known.
-    """
+    """The state that the compiler has given to a module, by the flat numbers of the
+    arguments that it had before, and how many tokens stand before its arguments and its
+    results."""
     if "zpp.state" not in module.operation.attributes:
         return None
     kept: dict[str, Any] = {}

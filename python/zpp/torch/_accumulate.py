@@ -40,11 +40,8 @@ def _follow_optimizers() -> None:
 
 
 class Accumulation:
-    """The sum of a group of parameters' gradients that waits for the last micro-batch.
-
-    Args:
-      applies: whether sums wait, at the step of the call.
-    """
+    """The sum of a group of parameters' gradients that waits for the last micro-batch, in
+    those steps to which it applies."""
 
     def __init__(self, shared: Shared, module: FSDPModule,
                  applies: Callable[[], bool]):

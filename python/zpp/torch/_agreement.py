@@ -39,14 +39,10 @@ _Verdict = list[str]
 
 def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
           caller: str = "zpp.torch.compress") -> None:
-    """Raises ValueError, on all ranks of a group that does not agree, with the first
-    difference, and RuntimeError if some ranks have not called it in time. All ranks of the
-    groups call it together, in turn with the same calls.
-
-    Args:
-      facts: what must be equal, by its name; as JSON has it.
-      caller: the function that all ranks call, for messages.
-    """
+    """Raises ValueError, on all ranks of a group, if not all have the same facts, with
+    the first difference, and RuntimeError if some ranks have not called it in time. All
+    ranks of the groups call it, in turn with the same calls; messages name what they
+    call."""
     members = {tuple(dist.get_process_group_ranks(group)) for group in groups
                if not _pytorch.is_fake(group)}
     if not members:
@@ -119,12 +115,8 @@ class Ballots:
     """The votes of all modules of a call of `compress`.
 
     GPUs run behind their hosts, which must not wait for each module: the hosts exchange
-    the votes of all of them when the first one asks in a forward or backward pass. On
-    the CPU, and between passes, each module votes when it asks.
-
-    Args:
-      at_once: whether all modules vote when the first one asks.
-    """
+    the votes of all of them at once, when the first one asks in a forward or backward
+    pass. On the CPU, and between passes, each module votes when it asks."""
 
     def __init__(self, at_once: bool):
         self.at_once = at_once

@@ -273,11 +273,8 @@ def _key(text: str, options: Options) -> str:
 
 @functools.cache
 def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
-    """Compiles a bucket, or finds the result of an earlier run.
-
-    Args:
-      options: the result of `Bucket.options`.
-    """
+    """Compiles a bucket with what `Bucket.options` returned, or finds the result of an
+    earlier run."""
     key = _key(bucket.text(), options)
     return _compile_into(cache_folder() / f"{key}.zpp", bucket, options)
 

@@ -21,12 +21,8 @@ from zpp.torch._shared import Shared, Steps
 
 
 class Collective:
-    """The object that FSDP2 calls in the place of its own, and asks for buffers.
-
-    Args:
-      run: the collective.
-      allocate: the method of the object that it takes the place of.
-    """
+    """The object that FSDP2 calls in the place of its own, and asks for buffers, as those
+    that it takes the place of."""
 
     def __init__(self, run: Callable[..., Any],
                  allocate: Callable[..., torch.Tensor] = torch.empty):
@@ -39,14 +35,9 @@ class Collective:
 
 
 class Communication:
-    """The gathers and the reductions of a group of parameters, see `Shared`.
-
-    Args:
-      module: the one of fully_shard that the group belongs to.
-      steps: those of all modules of the same call of `compress`, which share the rest,
-        too.
-      names: of the parameters.
-    """
+    """The gathers and the reductions of a group of parameters, see `Shared`. The first
+    module of fully_shard that it belongs to is `module`; steps, order, ballots and guard
+    are those of all modules of the same call of `compress`."""
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: Steps,

@@ -227,11 +227,8 @@ def _check_use(communications: list[Communication],
 
 
 def make_ready(makers: list[tuple[Communication, Callable[[], Plan]]]) -> None:
-    """Compiles plans, and makes their runners.
-
-    Args:
-      makers: functions that make plans of a communication.
-    """
+    """Compiles what the functions make for their communications, and makes the
+    runners."""
     cache_folder()  # A warning belongs to the caller's line.
     plans = make_all(maker for _, maker in makers)
     for (communication, _), plan in zip(makers, plans):

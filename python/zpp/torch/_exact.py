@@ -25,12 +25,7 @@ _LARGEST, _SMALLEST, _FEW = 2.0**32, 2.0**-64, 1 / 256
 
 
 class Exact:
-    """Those of a group of parameters.
-
-    Args:
-      parameters: what fully_shard knows of the group.
-      names: of each of them.
-    """
+    """Those of a group of parameters, which have names."""
 
     def __init__(self, parameters: Any, names: Mapping[Any, str]):
         self._parameters = parameters
@@ -49,13 +44,9 @@ class Exact:
                        for pattern in patterns_of(options)))
 
     def look(self, group: dist.ProcessGroup | None) -> bool:
-        """Looks for bits among frozen parameters that it has not seen. All ranks of the
-        group call it together, and find the same. Waits for the device if there are
-        such parameters.
-
-        Returns:
-          whether it has found some.
-        """
+        """Looks for bits among frozen parameters that it has not seen, and returns
+        whether it has found some. All ranks of the group call it together, and find the
+        same. Waits for the device if there are such parameters."""
         new = [each for each in self._parameters.fsdp_params
                if each not in self._seen and not each.sharded_param.requires_grad]
         if not new or group is None:
@@ -90,11 +81,7 @@ class Exact:
 
 def warn_of_vectors(names: Mapping[Any, str]) -> None:
     """Warns if much of what is trained has one dim, such as weights in a flat buffer. A
-    frozen base of bits may have one, too.
-
-    Args:
-      names: of all parameters.
-    """
+    frozen base of bits may have one, too."""
     elements = {each: _pytorch.elements_of(each) for each in names
                 if each.sharded_param.requires_grad}
     vectors = [each for each in elements if _pytorch.dims_of(each) < 2]

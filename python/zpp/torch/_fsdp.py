@@ -62,12 +62,8 @@ def parameter_groups(module: FSDPModule) -> list[Any]:
 
 
 def title_of(name: str, parameters: Any) -> str:
-    """A module for messages: its name or, where it has none, as the root has not, what
-    it is.
-
-    Args:
-      name: within the model of a call of `compress`, which may be a part.
-    """
+    """A module for messages: its name, or for the root, what it is. The model of a call
+    of `compress`, in which it has `name`, may be a part."""
     name = parameters._module_fqn or name
     return f"'{name}'" if name else (
         f"the root, {type(parameters.modules[0]).__name__.removeprefix('FSDP')}")
@@ -162,10 +158,8 @@ def foreign_collectives(parameters: Any) -> list[str]:
 
 def set_collectives(parameters: Any, collectives: Collectives | None,
                     all_reduce: Callable[..., None]) -> None:
-    """Args:
-      collectives: None for those that are there.
-      all_reduce: called with a tensor, the group of the replicas and the operation.
-    """
+    """Replaces FSDP2's gather and scatter, unless they are None, and its all-reduce
+    between replicas, of a tensor, a group and an operation."""
     restore_collectives(parameters)
     before = own_collectives(parameters)
     if collectives is not None:

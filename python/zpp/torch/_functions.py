@@ -33,14 +33,9 @@ class Work(dist.Work):
 
 
 class Function:
-    """A compiled plan of a module. It has at hand what does not change from step to
-    step, because FSDP2 waits for it.
-
-    Args:
-      name: of the module.
-      is_separate: as `get_runner` has it.
-      gauge: that of the module's group of parameters; None if it does not measure this.
-    """
+    """A compiled plan of a module with this name. It has at hand what does not change
+    from step to step, because FSDP2 waits for it. The gauge is None if it does not
+    measure this."""
 
     def __init__(self, name: str, plan: Plan, device: torch.device,
                  is_separate: bool, gauge: Gauge | None):

@@ -40,12 +40,8 @@ class _Gather:
 
 
 class Gathers:
-    """The gathers of a group of parameters.
-
-    Args:
-      order: that of all modules of the same call of `compress`.
-      ballots: theirs.
-    """
+    """The gathers of a group of parameters. Order and ballots are those of all modules of
+    the same call of `compress`."""
 
     def __init__(self, shared: Shared, order: "Order[Gathers]", ballots: Ballots):
         self.shared = shared
@@ -283,12 +279,9 @@ class Gathers:
                 or not _pytorch.trained_parameters(self._parameters))
 
     def _run_ahead(self, begin: torch.cuda.Event | None) -> None:
-        """Runs the outer hop of the gather that comes next, if it is needed, beside
-        what the calling stream does. That gather finds what is held.
-
-        Args:
-          begin: what the hop waits for; None on the CPU.
-        """
+        """Runs the outer hop of the gather that comes next, if it is needed, beside what
+        the calling stream does, after an event on GPUs. That gather finds what is
+        held."""
         if self._latest is None:
             return
         latest, options = self._latest, self._gather_options()

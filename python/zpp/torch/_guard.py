@@ -59,12 +59,7 @@ class _Sample:
 
 
 class Gauge:
-    """Measures a group of parameters.
-
-    Args:
-      parameters: what fully_shard knows of the group.
-      guard: the user's.
-    """
+    """Measures a group of parameters, for the user's guard."""
 
     def __init__(self, parameters: Any, guard: Guard | None):
         self._parameters = parameters
@@ -98,14 +93,10 @@ class Gauge:
     def begin(self, kind: str, layout: Layout, source: torch.Tensor, rows: int,
               exchange: Exchange | None
               ) -> Callable[[torch.Tensor, int], None] | None:
-        """Called before a collective. Returns what is to be called after it, with the
-        result and the place of this rank in its group; None if it is not measured.
-
-        Args:
-          source: what the rank sends.
-          rows: slices in the result.
-          exchange: what a reduction does, without rounding.
-        """
+        """Called before a collective of `source`, whose result has so many rows. Returns
+        what is to be called after it, with the result and the place of this rank in its
+        group; None if it is not measured. `exchange` does what a reduction does, without
+        rounding."""
         role = "weights" if kind == "all_gather" else "gradients"
         if role not in self._wanted:
             return None

@@ -160,13 +160,8 @@ def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
 
 def gradient_formats(formats: str | None, mesh: Mapping[str, int],
                      tiers: Mapping[str, int]) -> str | None:
-    """The formats of the hops within a group, whose tiers are some of the mesh:
-    a tier has the same format in all groups.
-
-    Args:
-      formats: as `Options.gradients`.
-      tiers: what `find_tiers` returned.
-    """
+    """The formats of the hops within a group, whose tiers, as `find_tiers` has them, are
+    some of the mesh: a tier has the same format in all groups."""
     parts = (formats or _GRADIENTS).split(":")
     if tiers == mesh or len(parts) == 1:
         return formats

@@ -21,11 +21,7 @@ _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
 
 
 class Meter:
-    """Measures a model from one forward pass to the next.
-
-    Args:
-      report: returns the report of the model.
-    """
+    """Measures a model, which has a report, from one forward pass to the next."""
 
     def __init__(self, report: Callable[[], dict]):
         self._report = report

@@ -25,12 +25,8 @@ from zpp.torch._shared import Shared, once, reason_of
 
 
 class Reductions:
-    """The scatters and all-reduces of a group of parameters.
-
-    Args:
-      module: the one of fully_shard that the group belongs to.
-      ballots: those of all modules of the same call of `compress`.
-    """
+    """The scatters and all-reduces of a group of parameters. The ballots are those of all
+    modules of the same call of `compress`."""
 
     def __init__(self, shared: Shared, module: FSDPModule, ballots: Ballots):
         self.shared = shared
@@ -139,10 +135,8 @@ class Reductions:
     def _reduction(self, options: Options, kind: str, dtype: torch.dtype,
                    elements: int, group: dist.ProcessGroup, reduced: tuple,
                    is_mean: bool, other: str) -> Plan:
-        """Args:
-          reduced: the parameters whose gradients they are.
-          other: what the reduction is, if zpp does not know it.
-        """
+        """The plan for the gradients of some parameters, or of another operation than zpp
+        knows."""
         # An all-reduce cuts its slice into one for each rank.
         pieces = group.size() if kind == "all_reduce" else 1
         return make_plan(

@@ -99,12 +99,9 @@ def read_measures() -> Iterator[tuple[str, dict]]:
 def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
              device: torch.device, owner: dist.ProcessGroup | None = None
              ) -> dist.ProcessGroup:
-    """The process group of some of the ranks of `group`, all of which call
-    this: one of the caller's, one that is known already, or a new one.
-
-    Args:
-      owner: for which group it is; by default for any.
-    """
+    """The process group of some of the ranks of `group`, all of which call this: one of
+    the caller's, one that is known already, or a new one; for any group, or one that owns
+    it alone."""
     key = owner or dist.group.WORLD, ranks
     if key not in _known_parts:
         made = _groups.part_of(group, ranks, device)
@@ -196,12 +193,8 @@ class Runner:
 
     def run(self, compiled: Compiled, sources: Sequence[torch.Tensor],
             results: Sequence[torch.Tensor]) -> None:
-        """Queues a function on the current stream; on the CPU, runs it.
-
-        Args:
-          results: do not overlap the sources, unless the function updates one
-            of them.
-        """
+        """Queues a function on the current stream; on the CPU, runs it. Results do not
+        overlap the sources, unless the function updates one of them."""
         follow_timeout(self._group, self._device)
         tensors = [
             *(_checked(sources[place], count) for place, count in
@@ -292,13 +285,9 @@ _operators.define("run(Tensor[] sources, Tensor(a!)[] results, int call) -> ()")
 def run_as_op(get_runner: Callable[[], Runner], compiled: Compiled,
               sources: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
               label: str) -> None:
-    """Runs a function, as an operator of PyTorch where profiles or modes see it.
-    Fake tensors, of a dry run, need no runner: nothing is sent, and results have
-    their shapes already.
-
-    Args:
-      label: its name in profiles.
-    """
+    """Runs a function, as an operator of PyTorch where profiles or modes see it, with a
+    label. Fake tensors, of a dry run, need no runner: nothing is sent, and results have
+    their shapes already."""
     if not _pytorch.is_watched(results[0]):
         _run_labelled(get_runner, compiled, sources, results, label)
         return

@@ -61,15 +61,9 @@ class Hops:
 @functools.cache
 def make_hops(group: dist.ProcessGroup, size: int, device: torch.device
               ) -> Hops | None:
-    """All ranks of the group call this together.
-
-    Args:
-      size: ranks of a secondary group, of which `group` may have some only.
-
-    Returns:
-      None if the group lies within a secondary group, or has more ranks of one
-      than of another.
-    """
+    """The hops by secondary groups of so many ranks, of which `group` may have some only;
+    None if it lies within one, or has more ranks of one than of another. All ranks of the
+    group call this together."""
     ranks = dist.get_process_group_ranks(group)
     counts = set(collections.Counter(rank // size for rank in ranks).values())
     count = counts.pop()
@@ -83,11 +77,7 @@ def make_hops(group: dist.ProcessGroup, size: int, device: torch.device
 
 
 class SecondaryPartition:
-    """The part of a group of parameters that this rank holds.
-
-    Args:
-      parameters: what fully_shard knows of the group.
-    """
+    """The part of a group of parameters that this rank holds."""
 
     def __init__(self, parameters: Any):
         self._parameters = parameters
@@ -127,13 +117,8 @@ class SecondaryPartition:
         return self._checksum is not None
 
     def is_for(self, key: tuple, step: int) -> bool:
-        """Whether it holds what a gather returns if no rank has written to its weights
-        but in steps.
-
-        Args:
-          key: what it depends on besides the weights.
-          step: so many have changed the weights.
-        """
+        """Whether it holds what a gather returns, which depends on the key and on how
+        many steps have changed the weights, if no rank has written to them otherwise."""
         # A module that is used twice may be gathered for its second use after
         # the gradients of the first are reduced.
         return key == self._key and (step == self._step or _pytorch.is_backward())
@@ -172,11 +157,8 @@ class SecondaryPartition:
         self._comparisons.append(_to_host(self.differs(source)))
 
     def was_wrong(self, wait: bool = False) -> bool:
-        """Whether it was wrong to use what is held.
-
-        Args:
-          wait: for the GPU; otherwise it looks at what is known.
-        """
+        """Whether it was wrong to use what is held, as far as is known without waiting
+        for the GPU, or with it."""
         while self._comparisons:
             differs, end = self._comparisons[0]
             if end is not None:
@@ -213,13 +195,9 @@ class SecondaryPartition:
 
     def keep(self, key: tuple, step: int, source: torch.Tensor,
              group: dist.ProcessGroup, layout: Layout | None, checks: bool) -> None:
-        """Says of what the buffer was gathered, over which group.
-
-        Args:
-          layout: of the slice, if differences to it may follow.
-          checks: whether later uses are to check that PyTorch has seen all changes of the
-            slice.
-        """
+        """Says of what the buffer was gathered, over which group; with the layout of the
+        slice, if differences to it may follow, and whether later uses are to check that
+        PyTorch has seen all changes of the slice."""
         self._key = key
         self._step = step
         self._base = group

@@ -58,28 +58,17 @@ def reason_of(kind: str, options: Options) -> str:
 
 
 class Steps:
-    """The steps of all modules of a model.
-
-    Args:
-      latest: the most of any of them.
-    """
+    """The steps of all modules of a model: the most of any of them."""
 
     def __init__(self, latest: int):
         self.latest = latest
 
 
 class Shared:
-    """The state of a group of parameters. A module of fully_shard has one group, or one
-    for each mesh of its parameters.
-
-    Args:
-      name: of the module.
-      parameters: what fully_shard knows of the group.
-      variants: options by the step from which on they hold, the latest first.
-      steps: those of all modules of the same call of `compress`.
-      guard: that of the call.
-      names: of the parameters.
-    """
+    """The state of a group of parameters with names. A module of fully_shard has one
+    group, or one for each mesh of its parameters. The variants are options by the step
+    from which on they hold, the latest first; steps and guard are those of all modules of
+    the same call of `compress`."""
 
     def __init__(self, name: str, parameters: Any, mesh: str,
                  variants: list[tuple[int, Options]], steps: Steps,
@@ -138,13 +127,9 @@ class Shared:
     @once
     def layout_of(self, options: Options, dtype: torch.dtype, elements: int,
                   contents: tuple, pieces: int = 1) -> Layout | None:
-        """The layout of a slice; None if it is not known.
-
-        Args:
-          dtype: of all elements; uint8 if parameters have types of their own.
-          contents: its parameters, in their order.
-          pieces: as `Layout` has it.
-        """
+        """The layout of a slice of some parameters, in their order; None if it is not
+        known. The type is that of all elements, or uint8 if they have types of their
+        own."""
         block = block_of(options)
         layout = Layout(tuple(
             Segment(of, _pytorch.elements_of(each),
