@@ -190,7 +190,7 @@ class SharedOptions(_Described):
         object.__setattr__(self, "tuning", self._read_tuning(self.tuning))
 
     def words(self) -> list[str]:
-        """The options that are given, as the command line and ZPP_RUN have it, such as "mesh=node:2"."""
+        """Those that are given, as the command line and ZPP_RUN have them: "mesh=node:2"."""
         return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
                 for prefix, values in (("", self), ("tuning.", self.tuning))
                 for name in describe(type(values))

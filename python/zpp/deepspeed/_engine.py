@@ -22,7 +22,7 @@ from zpp.torch import _agreement, _mesh, _metrics, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order
 from zpp.torch._communication import Communication
-from zpp.torch._compress import check_group, is_measured, make_ready, report_of
+from zpp.torch._compress import check_group, is_measured, make_ready, read_variants, report_of
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
@@ -186,12 +186,10 @@ class _Compression:
             options = options.replace(mesh=_mesh.tiers_of_hosts())
         tiers = parse_mesh(options.mesh)
         _mesh.check_world(tiers)
-        _mesh.check_formats(options.gradients, tiers)
-        if options.secondary not in (None, "none"):
-            _mesh.devices_of(options.secondary, tiers)
         if is_measured(options, self._device):
             options = options.replace(links=find_links(tiers, self._device))
-        return options.replace(links=_mesh.read_links(options.links, tiers))
+        ((_, options),) = read_variants({}, options)
+        return options
 
     def _is_alone(self, parameter: Parameter) -> bool:
         """Whether a parameter is gathered alone, so that what is held of it is the same

@@ -48,21 +48,14 @@ class Order(Generic[Gathered]):
 
 
 @functools.cache
-def _streams_of_hops(device: torch.device) -> Iterator[torch.cuda.Stream]:
-    return itertools.cycle([torch.cuda.Stream(device, priority=-1)
-                            for _ in range(2)])
-
-
-def stream_of_hop(device: torch.device) -> torch.cuda.Stream:
-    """The stream for the next hop that begins early, with FSDP2's priority for gathers.
-    There are two in turn: one hop is quantized while the link is busy with the one
-    before it."""
-    return next(_streams_of_hops(device))
+def streams_of_hops(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """The streams of hops that begin early, with FSDP2's priority for gathers: two in
+    turn, so that one hop is quantized while the link is busy with the one before it."""
+    return itertools.cycle([torch.cuda.Stream(device, priority=-1) for _ in range(2)])
 
 
 @functools.cache
 def stream_of_gathers(device: torch.device) -> torch.cuda.Stream | None:
     """The stream of gathers by hops for which FSDP2 does not wait at once; None on the
     CPU."""
-    return (torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else
-            None)
+    return torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None

@@ -87,7 +87,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
                   for group in _fsdp.groups_of(parameters)]
     if is_measured(options, groups[0][2].device):
         options = options.replace(links=_find_links(options, groups, all_groups))
-    variants = _read_variants(schedule or {}, options)
+    variants = read_variants(schedule or {}, options)
     is_off = all(
         variant.weights == "none" and variant.gradients == "none"
         and {variant.secondary, variant.accumulate, variant.moments} <= {None, "none"}
@@ -321,7 +321,7 @@ def _with_mesh(options: Options, changes: Mapping[str, Any],
     return options.replace(mesh=_mesh.tiers_of_hosts())
 
 
-def _read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
+def read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
                    ) -> list[tuple[int, Options]]:
     """Options by the step from which on they hold, the latest first."""
     tiers = parse_mesh(options.mesh)

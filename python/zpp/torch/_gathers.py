@@ -14,7 +14,7 @@ from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._agreement import Ballots
-from zpp.torch._ahead import Order, stream_of_gathers, stream_of_hop
+from zpp.torch._ahead import Order, stream_of_gathers, streams_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._functions import run_apart
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain
@@ -296,7 +296,7 @@ class Gathers:
             self._fill_ahead(latest, options, key)
             return
         device = self._parameters.device
-        stream = stream_of_hop(device)
+        stream = next(streams_of_hops(device))
         stream.wait_event(begin)
         with torch.cuda.stream(stream):
             copied = self._fill_ahead(latest, options, key)
