@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers about a step: bytes, times and rounding errors; and a guard over them."""
 
-import contextlib
-import dataclasses
 import json
 import math
 import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,19 +50,6 @@ class Rounding(NamedTuple):
         return relative(self.squared_error, self.squared)
 
 
-@dataclasses.dataclass
-class Measured:
-    """A step that was measured."""
-
-    seconds: float = 0.0
-    #: The seconds in which the busiest rank of this process exchanged data, by
-    #: the slowest tier of the exchange; None if others record a trace.
-    link_seconds: dict[str, float] | None = None
-    #: The longest that a rank of this process stood still in waits.
-    exposed_seconds: float | None = None
-    roundings: list[Rounding] = dataclasses.field(default_factory=list)
-
-
 #: The floors of a step's collectives, by their numbers.
 Floors = tuple[tuple[int, str], ...]
 
@@ -104,12 +89,11 @@ class Gauge:
             self._is_wanted = False
             return call()
         mesh = find_mesh() if is_due else None
-        with measured() as found:
-            results = call()
-        self._latest = _static(rewritten, number) | _flat(found)
+        results, numbers, roundings = measure(call)
+        self._latest = _static(rewritten, number) | numbers
         self._is_wanted = False
         if is_due:
-            self._check(found.roundings, given, mesh)
+            self._check(roundings, given, mesh)
         return results
 
     def floors_of(self, given: Rewritten) -> Floors:
@@ -191,10 +175,9 @@ def _largest_of_all(values: Sequence[float], mesh: jax.sharding.Mesh | None
     return np.asarray(largest.addressable_data(0)).tolist()
 
 
-@contextlib.contextmanager
-def measured() -> Iterator[Measured]:
-    """Measures the steps that are called inside, and waits for them."""
-    found = Measured()
+def measure(call: Callable[[], Any]) -> tuple[Any, dict[str, float], list[Rounding]]:
+    """The results of a call, for which it waits, the numbers that were measured, by name,
+    and what was rounded. Others may record a trace, which has the times of links."""
     is_traced = not _runtime.is_recording()
     _runtime.finish()
     if is_traced:
@@ -202,20 +185,22 @@ def measured() -> Iterator[Measured]:
     try:
         _runtime.measure(True)
         begin = time.perf_counter()
-        yield found
+        results = call()
         _runtime.finish()
-        found.seconds = time.perf_counter() - begin
+        numbers = {"step_ms": (time.perf_counter() - begin) * 1e3}
         _runtime.measure(False)
         measures, stalled = _runtime.read_measures()
-        found.roundings = [rounding for measure in measures
-                           if (rounding := _rounding(measure))]
         if is_traced:
-            found.link_seconds, stalls = _read_traces()
-            found.exposed_seconds = max(stalls, stalled)
+            links, stalls = _read_traces()
+            numbers |= {f"link_ms/{tier}": seconds * 1e3
+                        for tier, seconds in sorted(links.items())}
+            numbers["exposed_ms"] = max(stalls, stalled) * 1e3
     finally:
         _runtime.measure(False)
         if is_traced:
             _runtime.record(False)
+    roundings = list(filter(None, map(_rounding, measures)))
+    return results, numbers | _errors_of(roundings), roundings
 
 
 def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
@@ -228,7 +213,8 @@ def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
 
 
 def _read_traces() -> tuple[dict[str, float], float]:
-    """Seconds of links by tier and of stalls, of the rank that has most."""
+    """The seconds in which the busiest rank of this process exchanged data, by the slowest
+    tier of the exchange, and the longest that a rank stood still in waits."""
     links: dict[tuple[str, int], list[tuple[float, float]]] = {}
     stalls: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
@@ -269,21 +255,15 @@ def _static(rewritten: Rewritten, number: int) -> dict[str, float]:
             "state_bytes": total["state_bytes"]}
 
 
-def _flat(found: Measured) -> dict[str, float]:
-    """The numbers that were measured, by name."""
-    flat: dict[str, float] = {"step_ms": found.seconds * 1e3}
-    if found.link_seconds is not None:
-        flat |= {f"link_ms/{tier}": seconds * 1e3
-                 for tier, seconds in sorted(found.link_seconds.items())}
-    if found.exposed_seconds is not None:
-        flat["exposed_ms"] = found.exposed_seconds * 1e3
+def _errors_of(roundings: Sequence[Rounding]) -> dict[str, float]:
+    errors: dict[str, float] = {}
     for role in _ROLES:
-        of_role = [each for each in found.roundings if each.role == role]
+        of_role = [each for each in roundings if each.role == role]
         if not of_role:
             continue
-        flat[f"error/{role}s"] = relative(
+        errors[f"error/{role}s"] = relative(
             sum(each.squared_error for each in of_role),
             sum(each.squared for each in of_role))
-        flat[f"largest_error/{role}s"] = max(each.error for each in of_role)
-        flat[f"not_finite/{role}s"] = sum(each.not_finite for each in of_role)
-    return flat
+        errors[f"largest_error/{role}s"] = max(each.error for each in of_role)
+        errors[f"not_finite/{role}s"] = sum(each.not_finite for each in of_role)
+    return errors
