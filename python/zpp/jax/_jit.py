@@ -3,7 +3,6 @@
 """`jit`: export, rewrite and load on the first call with new arguments."""
 
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Literal, NamedTuple, overload
 
@@ -179,8 +178,9 @@ class JittedStep(_CountedStep):
             _check_named_again(jit_options)
         else:
             self._jitted = jax.jit(step, **jit_options)
-        self._static_numbers, self._static_names = _static_arguments(
-            step, jit_options)
+        # jax.jit has no public way to ask for them.
+        info = self._jitted._jit_info
+        self._static_numbers, self._static_names = info.static_argnums, info.static_argnames
         self._compiler_options = jit_options.get("compiler_options")
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}
@@ -428,35 +428,6 @@ def _check_named_again(jit_options: dict) -> None:
             f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that is "
             f"jitted already, but got {', '.join(others)}; name them in its "
             f"jit")
-
-
-def _static_arguments(step: Callable, jit_options: dict
-                      ) -> tuple[set[int], set[str]]:
-    """Positions and names of static arguments. If only one of the two is given,
-    the other follows from the signature of `step`, as in `jax.jit`."""
-    # jax.jit keeps what it was told, but has no public way to ask for it.
-    known = getattr(step, "_jit_info", None)
-    if known is not None:
-        return set(known.static_argnums), set(known.static_argnames)
-
-    def as_set(value):
-        return set() if value is None else {value} if isinstance(
-            value, (int, str)) else set(value)
-
-    numbers = as_set(jit_options.get("static_argnums"))
-    names = as_set(jit_options.get("static_argnames"))
-    if numbers and names or not numbers and not names:
-        return numbers, names
-    positional = [
-        name for name, parameter in inspect.signature(step).parameters.items()
-        if parameter.kind == parameter.POSITIONAL_OR_KEYWORD]
-    if numbers:
-        names = {positional[number] for number in numbers
-                 if -len(positional) <= number < len(positional)}
-    else:
-        numbers = {positional.index(name) for name in names
-                   if name in positional}
-    return numbers, names
 
 
 def _leaf_key(leaf: Any) -> Hashable:
