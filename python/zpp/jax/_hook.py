@@ -119,7 +119,6 @@ class CompilationCache:
         """Starts to add `key` to the keys of all modules. While `is_bypassed`,
         nothing is read or written."""
         from jax._src import cache_key, compilation_cache
-        self._modules = cache_key, compilation_cache
         self._is_on = True
         other_key = cache_key.custom_hook
         is_used = compilation_cache.is_cache_used

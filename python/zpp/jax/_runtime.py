@@ -189,14 +189,6 @@ def host_times() -> dict[str, float]:
     return medians
 
 
-def close() -> None:
-    """Leaves all worlds; the next step that is loaded gets a new one."""
-    with _lock:
-        for world in _worlds.values():
-            _library().zpp_xla_world_destroy(world.handle)
-        _worlds.clear()
-
-
 @atexit.register
 def _leave() -> None:
     """Leaves worlds of several processes properly: if a process just ended,
