@@ -3,6 +3,7 @@
 """`install` and `report`: DeepSpeed's collectives as zpp's functions."""
 
 import contextlib
+import dataclasses
 import functools
 import threading
 from collections import Counter
@@ -20,15 +21,13 @@ from zpp.deepspeed import _config, _seams
 from zpp.deepspeed._parameters import Group, Parameter
 from zpp.torch import _agreement, _mesh, _metrics, _pytorch
 from zpp.torch._agreement import Ballots
-from zpp.torch._ahead import Order
 from zpp.torch._communication import Communication
 from zpp.torch._compress import check_group, is_measured, make_ready, read_variants, report_of
 from zpp.torch._exact import check_patterns, warn_of_vectors
-from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, block_of, make_plan
 from zpp.torch._runtime import versions
-from zpp.torch._shared import Steps, reason_of
+from zpp.torch._shared import Call, reason_of
 
 #: The parameters that a thread gathers, and those whose gradients it reduces.
 _now = threading.local()
@@ -141,10 +140,9 @@ class _Compression:
             "options": repr(settings.options), "guard": repr(settings.guard),
             "DeepSpeed": deepspeed.__version__, **versions()})
         self._options = self._complete(settings.options)
-        self._mesh: Any = self._options.mesh
-        self._guard = settings.guard
-        self._ballots = Ballots(at_once=self._device.type != "cpu")
-        self._order: Order[Gathers] = Order()
+        self._mesh = str(self._options.mesh)
+        self._call = Call(self._mesh, [(0, self._options)], settings.guard,
+                          Ballots(at_once=self._device.type != "cpu"))
         self._left = _Left(self._options)
         check_patterns(self._options, list(weights))
         self._parameters = {
@@ -152,10 +150,9 @@ class _Compression:
             if not _seams.is_expert(weight)}
         if {self._options.weights, self._options.gradients} != {"none"}:
             warn_of_vectors({each: each.name for each in self._parameters.values()})
-        steps = Steps(0)
         #: By the parameters that are gathered alone.
         self._gathers = {
-            weight: self._communicate(each.name, [each], steps)
+            weight: self._communicate(each.name, [each], self._call)
             for weight, each in self._parameters.items() if self._is_alone(each)}
         #: By the parameters whose gradients are reduced together.
         self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
@@ -198,12 +195,10 @@ class _Compression:
                 and _pytorch.dims_of(parameter) > 1
                 and _pytorch.elements_of(parameter) >= block_of(self._options))
 
-    def _communicate(self, name: str, parameters: Sequence[Parameter], steps: Steps
+    def _communicate(self, name: str, parameters: Sequence[Parameter], call: Call
                      ) -> Communication:
-        return Communication(
-            name, None, Group(name, parameters, self._device), self._mesh,
-            [(0, self._options)], steps, self._order, self._ballots, self._guard,
-            {each: each.name for each in parameters})
+        return Communication(name, None, Group(name, parameters, self._device), call,
+                             {each: each.name for each in parameters})
 
     def communications(self) -> list[tuple[str, Any]]:
         """Those of the report, with their names."""
@@ -291,7 +286,7 @@ class _Compression:
             names = [each.name for each in parameters]
             name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             self._reductions[parameters] = name, self._communicate(
-                name, parameters, Steps(0))
+                name, parameters, dataclasses.replace(self._call, latest=0))
         return self._reductions[parameters][1]
 
 

@@ -8,16 +8,12 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import FSDPModule
 
-from zpp._guard import Guard
-from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _pytorch
-from zpp.torch._agreement import Ballots
-from zpp.torch._ahead import Order
 from zpp.torch._gathers import Gathers
 from zpp.torch._moments import Moments
 from zpp.torch._plans import Plan
 from zpp.torch._reductions import Reductions
-from zpp.torch._shared import Shared, Steps
+from zpp.torch._shared import Call, Shared
 
 
 class Collective:
@@ -35,17 +31,14 @@ class Collective:
 
 
 class Communication:
-    """The gathers and the reductions of a group of parameters, see `Shared`. The first
-    module of fully_shard that it belongs to is `module`; steps, order, ballots and guard
-    are those of all modules of the same call of `compress`."""
+    """The gathers and the reductions of a group of parameters, see `Shared`, which belongs
+    to a module of fully_shard."""
 
-    def __init__(self, name: str, module: FSDPModule, parameters: Any, mesh: str,
-                 variants: list[tuple[int, Options]], steps: Steps,
-                 order: Order[Gathers], ballots: Ballots, guard: Guard | None,
+    def __init__(self, name: str, module: FSDPModule, parameters: Any, call: Call,
                  names: Mapping[Any, str]):
-        self.shared = Shared(name, parameters, mesh, variants, steps, guard, names)
-        self.gathers = Gathers(self.shared, order, ballots)
-        self.reductions = Reductions(self.shared, module, ballots)
+        self.shared = Shared(name, parameters, call, names)
+        self.gathers = Gathers(self.shared)
+        self.reductions = Reductions(self.shared, module)
         self.moments = Moments(self.shared)
 
     def collectives(self) -> _fsdp.Collectives:

@@ -19,15 +19,13 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _agreement, _fsdp, _mesh, _pytorch
 from zpp.torch._agreement import Ballots
-from zpp.torch._ahead import Order
 from zpp.torch._bucket import sends_differences
 from zpp.torch._communication import Communication
 from zpp.torch._exact import check_patterns, warn_of_vectors
-from zpp.torch._gathers import Gathers
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, make_all
 from zpp.torch._runtime import use_groups, versions
-from zpp.torch._shared import Steps
+from zpp.torch._shared import Call
 
 
 def compress(model: nn.Module, options: Options | None = None, /, *,
@@ -107,12 +105,10 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         check_patterns(variant, [*all_names.values()])
     if any({variant.weights, variant.gradients} != {"none"} for _, variant in variants):
         warn_of_vectors(all_names)
-    order: Order[Gathers] = Order()
-    steps = Steps(steps_done)
-    ballots = Ballots(at_once=groups[0][2].device.type != "cpu")
+    call = Call(options.mesh, variants, guarded,
+                Ballots(at_once=groups[0][2].device.type != "cpu"), steps_done)
     communications = [
-        Communication(name, module, parameters, options.mesh, variants, steps, order,
-                      ballots, guarded, names[parameters])
+        Communication(name, module, parameters, call, names[parameters])
         for name, module, parameters in groups]
     _agreement.check(all_groups, {
         **{f"options from step {step}": repr(variant)

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from zpp._options import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _mesh, _pytorch
-from zpp.torch._agreement import Ballots
 from zpp.torch._ahead import Order, stream_of_gathers, streams_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._functions import run_apart
@@ -40,16 +39,15 @@ class _Gather:
 
 
 class Gathers:
-    """The gathers of a group of parameters. Order and ballots are those of all modules of
-    the same call of `compress`."""
+    """The gathers of a group of parameters."""
 
-    def __init__(self, shared: Shared, order: "Order[Gathers]", ballots: Ballots):
+    def __init__(self, shared: Shared):
         self.shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
         self.secondary = SecondaryPartition(shared.parameters)
-        self._order = order
-        self._ballots = ballots
+        self._order: Order[Gathers] = shared.call.order
+        self._ballots = shared.call.ballots
         #: This rank's slice, while a gather of it votes.
         self._source: torch.Tensor | None = None
         #: The pass and the step in which the ranks know that what is held is right.
@@ -135,10 +133,7 @@ class Gathers:
                          self._parameters.device)
 
     def _gather_options(self) -> Options:
-        shared = self.shared
-        # A frozen module has no steps of its own.
-        return shared.options_at(shared.steps if shared.has_gradients else
-                                 shared.steps_of_all.latest)
+        return self.shared.options_at(self.shared.step)
 
     def _gather_in_hops(self, result: torch.Tensor, source: torch.Tensor,
                         group: dist.ProcessGroup, hops: Hops, options: Options

@@ -16,7 +16,6 @@ from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._accumulate import Accumulation
-from zpp.torch._agreement import Ballots
 from zpp.torch._functions import Work
 from zpp.torch._plans import Plan, make_plan, plan_sum
 from zpp.torch._runtime import follow_timeout
@@ -25,17 +24,15 @@ from zpp.torch._shared import Shared, once, reason_of
 
 
 class Reductions:
-    """The scatters and all-reduces of a group of parameters. The ballots are those of all
-    modules of the same call of `compress`."""
+    """The scatters and all-reduces of a group of parameters."""
 
-    def __init__(self, shared: Shared, module: FSDPModule, ballots: Ballots):
+    def __init__(self, shared: Shared, module: FSDPModule):
         self.shared = shared
         self._parameters = shared.parameters
         self._mesh = shared.mesh
         #: The options of the latest scatter, until its result is reduced.
         self._reduced: Options | None = None
         self._has_warned = False
-        self._ballots = ballots
         self.accumulation = Accumulation(shared, module,
                                           self._accumulates)
 
@@ -149,7 +146,7 @@ class Reductions:
         options = self.shared.options_at(self.shared.steps)
         if not self._can_accumulate(options):
             return False
-        if not self._ballots.ask(self, *_fsdp.groups_of_gradients(self._parameters)):
+        if not self.shared.call.ballots.ask(self, *_fsdp.groups_of_gradients(self._parameters)):
             return True
         if not self._has_warned:
             self._has_warned = True

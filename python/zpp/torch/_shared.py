@@ -3,6 +3,7 @@
 """State that gathers and reductions of a group of parameters share: its options by
 the step, and the plans of its collectives with their calls."""
 
+import dataclasses
 import functools
 import math
 from collections import Counter
@@ -16,6 +17,8 @@ from zpp._option_kinds import LADDER
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _fsdp, _pytorch
+from zpp.torch._agreement import Ballots
+from zpp.torch._ahead import Order
 from zpp.torch._exact import Exact
 from zpp.torch._functions import Function
 from zpp.torch._guard import Gauge, Lost
@@ -57,34 +60,40 @@ def reason_of(kind: str, options: Options) -> str:
     return _LEFT_ALONE[kind] if format_ == "none" else ""
 
 
-class Steps:
-    """The steps of all modules of a model: the most of any of them."""
+@dataclasses.dataclass
+class Call:
+    """Settings and state that the modules of a call of `compress` have in common."""
 
-    def __init__(self, latest: int):
-        self.latest = latest
+    #: The tiers of all ranks.
+    mesh: str
+    #: Options by the step from which on they hold, the latest first.
+    variants: list[tuple[int, Options]]
+    guard: Guard | None
+    ballots: Ballots
+    #: The most steps of any module.
+    latest: int = 0
+    #: That of the gathers.
+    order: Order = dataclasses.field(default_factory=Order)
 
 
 class Shared:
     """The state of a group of parameters with names. A module of fully_shard has one
-    group, or one for each mesh of its parameters. The variants are options by the step
-    from which on they hold, the latest first; steps and guard are those of all modules of
-    the same call of `compress`."""
+    group, or one for each mesh of its parameters."""
 
-    def __init__(self, name: str, parameters: Any, mesh: str,
-                 variants: list[tuple[int, Options]], steps: Steps,
-                 guard: Guard | None, names: Mapping[Any, str]):
+    def __init__(self, name: str, parameters: Any, call: Call, names: Mapping[Any, str]):
         self.name = name
         self.exact = Exact(parameters, names)
-        self.gauge = Gauge(parameters, guard)
+        self.gauge = Gauge(parameters, call.guard)
         self._has_warned: set[tuple[str, Any]] = set()
         self._former: list[tuple[int, Options]] = []
-        self.mesh = mesh
+        self.call = call
+        self.mesh = call.mesh
         self.parameters = parameters
-        self.variants = variants
+        #: Those of the call, until the guard widens formats.
+        self.variants = call.variants
         #: Backward passes in which the gradients were reduced.
-        self.steps = steps.latest
+        self.steps = call.latest
         self.has_gradients = False
-        self.steps_of_all = steps
         self.calls: Counter[Plan] = Counter()
         self._functions: dict[Plan, Function] = {}
         #: The results of methods, see `once`.
@@ -102,6 +111,11 @@ class Shared:
         """Those of all steps."""
         return [options for _, options in self.variants]
 
+    @property
+    def step(self) -> int:
+        """The steps so far. A frozen module has none of its own."""
+        return self.steps if self.has_gradients else self.call.latest
+
     def options_at(self, step: int) -> Options:
         for first, options in self.variants:
             if first <= step:
@@ -112,7 +126,7 @@ class Shared:
         """Begins a step, and returns its options."""
         options = self.options_at(self.steps)
         self.steps += 1
-        self.steps_of_all.latest = max(self.steps, self.steps_of_all.latest)
+        self.call.latest = max(self.steps, self.call.latest)
         self.has_gradients = True
         return options
 
@@ -150,9 +164,7 @@ class Shared:
 
     def follow(self) -> None:
         """Called before each gather and each reduction: acts on what was measured."""
-        # A frozen module has no steps of its own.
-        lost = self.gauge.follow(self.steps if self.has_gradients else
-                                 self.steps_of_all.latest)
+        lost = self.gauge.follow(self.step)
         if not lost:
             return
         frozen = [each.parameter for each in lost if each.role == "weights"
