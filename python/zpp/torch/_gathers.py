@@ -80,9 +80,7 @@ class Gathers:
                     sends_differences(options)))
             else:
                 makers.append(functools.partial(
-                    make_plan, "all_gather", dtype, elements, False, self._mesh,
-                    group, _whole(options), reason_of("all_gather", options),
-                    self.shared.layout_of_gather(options, dtype, elements)))
+                    self._whole_plan, options, group, dtype, elements))
         return makers
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
@@ -109,15 +107,21 @@ class Gathers:
              elements: int, kind: type) -> Hops | Plan:
         """How a gather is executed. In a dry run, `kind` is that of fake tensors."""
         shards = _fsdp.shard_group(self._parameters)
-        reason = reason_of("all_gather", options)
         if shards is not None and group.size() < shards.size():
             self._check_secondary(options, group)
-            reason = "it is gathered from a secondary partition"
-        elif hops := self._hops(options, group):
-            return hops
+            return self._whole_plan(options, group, dtype, elements,
+                                    "it is gathered from a secondary partition")
+        return self._hops(options, group) or self._whole_plan(
+            options, group, dtype, elements)
+
+    def _whole_plan(self, options: Options, group: dist.ProcessGroup, dtype: torch.dtype,
+                    elements: int, reason: str = "") -> Plan:
+        """The plan of a gather without hops, which has no differences to send."""
+        whole = options.replace(weights="i8") if sends_differences(options) else options
         return make_plan(
-            "all_gather", dtype, elements, False, self._mesh, group, _whole(options),
-            reason, self.shared.layout_of_gather(options, dtype, elements))
+            "all_gather", dtype, elements, False, self._mesh, group, whole,
+            reason or reason_of("all_gather", options),
+            self.shared.layout_of_gather(options, dtype, elements))
 
     def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
         """The hops of a gather over all ranks of the weights, if what the secondary
@@ -420,9 +424,3 @@ class Gathers:
 def _is_now(pass_: tuple[int, int] | None) -> bool:
     """Whether a pass is the one that is under way."""
     return pass_ is not None and pass_ == _pytorch.current_pass()
-
-
-def _whole(options: Options) -> Options:
-    """The options of a gather that has no differences to send."""
-    return (options.replace(weights="i8") if sends_differences(options)
-            else options)
