@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from zpp._option_kinds import write_mesh
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em;
        padding: 0 1em; color: #222; background: #fff }
@@ -54,7 +56,7 @@ def render(report: Mapping[str, Any], title: str) -> str:
     timeline if it has one."""
     tiers = report["tiers"]
     total, entries = report["total"], report["collectives"]
-    shape = ",".join(f"{tier}:{report['mesh'][tier]}" for tier in tiers)
+    shape = write_mesh({tier: report["mesh"][tier] for tier in tiers})
     parts = [
         "<!DOCTYPE html>", '<html lang="en">', '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',

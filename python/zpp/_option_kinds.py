@@ -222,6 +222,11 @@ def parse_mesh(text: str) -> dict[str, int]:
     return tiers
 
 
+def write_mesh(tiers: Mapping[str, int]) -> str:
+    """The text of tiers, "node:2,gpu:4"."""
+    return ",".join(f"{name}:{size}" for name, size in tiers.items())
+
+
 def _read_mesh(value: Any) -> str:
     if isinstance(value, str):
         parse_mesh(value)
@@ -232,7 +237,7 @@ def _read_mesh(value: Any) -> str:
     if not isinstance(tiers, Mapping) or not tiers:
         raise ValueError(f"expected {{'node': 2, 'gpu': 4}}, 'node:2,gpu:4' or "
                          f"a mesh with named axes, but got {value!r}")
-    text = ",".join(f"{name}:{size}" for name, size in tiers.items())
+    text = write_mesh(tiers)
     parse_mesh(text)
     return text
 

@@ -5,6 +5,8 @@
 import typing
 from xml.sax.saxutils import escape
 
+from zpp._option_kinds import write_mesh
+
 if typing.TYPE_CHECKING:
     from zpp._plan import Plan
 
@@ -53,8 +55,8 @@ def draw(plan: "Plan") -> str:
         parts.append(f'<rect x="{x:.1f}" y="{y}" width="{max(width, 0.3):.1f}" '
                      f'height="{_BAR}" class="{style}"/>')
 
-    mesh = ",".join(f"{name}:{size}" for name, size in plan.mesh.items())
-    text(_MARGIN, 30, f"One predicted step on {mesh}, {plan.device}", "title")
+    text(_MARGIN, 30, f"One predicted step on {write_mesh(plan.mesh)}, {plan.device}",
+         "title")
     text(_MARGIN, 50, f"links: {plan.links or 'the default model'}", "soft")
     x = _MARGIN
     for style, name in _KINDS.values():

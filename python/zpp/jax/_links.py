@@ -5,7 +5,6 @@
 import functools
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._links import agree_on_links, describe_host
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh, write_mesh
 from zpp.jax._processes import exchange_between
 
 #: Bytes that a device sends to all of its peers together, enough that latency does
@@ -36,7 +35,7 @@ def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
     if devices.size == 1:
         return None
     tiers = arrange(mesh, devices)
-    name = _describe(tiers)
+    name = write_mesh(tiers.shape)
     return agree_on_links(
         describe_host([f"{device.device_kind} {device.local_hardware_id}"
                        for device in tiers.devices.flat
@@ -67,7 +66,7 @@ def arrange(mesh: str | None, devices: jax.sharding.Mesh) -> jax.sharding.Mesh:
         if order != {name: sizes.get(name) for name in order}:
             raise ValueError(
                 f"links: expected tiers that are the axes of the step's mesh "
-                f"{_describe(devices)}, or have other names, but got {mesh!r}; write "
+                f"{write_mesh(devices.shape)}, or have other names, but got {mesh!r}; write "
                 f"the speeds of their links, such as 'node=50gbit,gpu=400gbyte'")
         array = devices.devices.transpose([
             *(devices.axis_names.index(name) for name in named),
@@ -106,8 +105,3 @@ def _measure_tier(tiers: jax.sharding.Mesh, name: str, size: int) -> float:
         times.append(time.perf_counter() - start)
     seconds = min(times[_WARM_UP:]) / _IN_ONE_CALL
     return chunk * (size - 1) * 8 / seconds / 1e9
-
-
-def _describe(mesh: jax.sharding.Mesh) -> str:
-    shape: Mapping[str, int] = mesh.shape
-    return ",".join(f"{name}:{size}" for name, size in shape.items())

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from zpp._links import agree_on_links, describe_host
-from zpp.torch._mesh import describe, find_parts
+from zpp._option_kinds import write_mesh
+from zpp.torch._mesh import find_parts
 from zpp.torch._runtime import get_part
 
 #: Bytes that a device sends to each of its peers, enough that latency does not
@@ -33,7 +34,7 @@ def find_links(tiers: Mapping[str, int], device: torch.device) -> str | None:
 
     name = (f"{torch.cuda.get_device_name(device)} {device.index}"
             if device.type == "cuda" else device.type)
-    return agree_on_links(describe_host([name]), describe(tiers), exchange,
+    return agree_on_links(describe_host([name]), write_mesh(tiers), exchange,
                           lambda: _measure(tiers, device))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from zpp._links import NO_LINKS
+from zpp._option_kinds import NO_LINKS, write_mesh
 
 _SPEED = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?g(?:bit|byte)"
 #: A link as the compiler reads it: its speed, that of a ring, a latency.
@@ -80,7 +80,7 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
     if product != list(ranks):
         raise ValueError(
             f"expected a process group of ranks that differ in whole tiers of "
-            f"the mesh {describe(mesh)}, in order, but got the ranks "
+            f"the mesh {write_mesh(mesh)}, in order, but got the ranks "
             f"{', '.join(map(str, ranks))}; name a mesh whose tiers "
             f"the groups of fully_shard consist of")
     return {name: len(part) for name, part in zip(mesh, coordinates)
@@ -107,11 +107,11 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
         if math.prod(tiers.values()) % secondary:
             raise ValueError(
                 f"secondary: expected a number that divides the devices of "
-                f"{describe(tiers)}, but got {secondary}")
+                f"{write_mesh(tiers)}, but got {secondary}")
         return secondary
     names = list(tiers)
     if secondary not in names:
-        raise ValueError(f"secondary: expected a tier of {describe(tiers)} or a "
+        raise ValueError(f"secondary: expected a tier of {write_mesh(tiers)} or a "
                          f"number of devices, but got {secondary!r}")
     return math.prod(list(tiers.values())[names.index(secondary):])
 
@@ -125,7 +125,7 @@ def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
     for place, name in enumerate(names):
         if group in (name, math.prod(list(tiers.values())[place:])):
             return tuple(names[place:])
-    raise ValueError(f"accumulate: expected a tier of {describe(tiers)} or the "
+    raise ValueError(f"accumulate: expected a tier of {write_mesh(tiers)} or the "
                      f"number of devices of whole ones, but got {group!r}")
 
 
@@ -153,7 +153,7 @@ def read_links(links: str | None, mesh: Mapping[str, int]) -> str | None:
     names = [link.partition("=")[0] for link in text.split(",")]
     wanted = {name for name, size in mesh.items() if size > 1}
     if len(set(names)) < len(names) or not wanted <= set(names) <= set(mesh):
-        raise ValueError(f"links: expected each tier of {describe(mesh)} once, "
+        raise ValueError(f"links: expected each tier of {write_mesh(mesh)} once, "
                          f"but got {text!r}")
     return text
 
@@ -179,7 +179,7 @@ def check_formats(formats: str | None, mesh: Mapping[str, int]) -> None:
     if formats and count > max(len(tiers), 2):
         raise ValueError(
             f"gradients: expected at most {max(len(tiers), 2)} formats on the "
-            f"mesh {describe(mesh)}, one for each tier, but got {formats!r}")
+            f"mesh {write_mesh(mesh)}, one for each tier, but got {formats!r}")
 
 
 def check_world(mesh: Mapping[str, int]) -> None:
@@ -187,9 +187,4 @@ def check_world(mesh: Mapping[str, int]) -> None:
     if math.prod(mesh.values()) != dist.get_world_size():
         raise ValueError(
             f"mesh: expected tiers of {dist.get_world_size()} devices, as many "
-            f"as there are ranks, but got {describe(mesh)}")
-
-
-def describe(mesh: Mapping[str, int]) -> str:
-    """As in `Options.mesh`."""
-    return ",".join(f"{name}:{size}" for name, size in mesh.items())
+            f"as there are ranks, but got {write_mesh(mesh)}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 import torch.distributed as dist
 
+from zpp._option_kinds import write_mesh
 from zpp._options import describe, parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import TorchTuning as Tuning
@@ -56,7 +57,7 @@ class Plan:
             "hops": [hop._outcome() for hop in self.hops]}
 
     def _outcome(self) -> dict:
-        return {"group": _mesh.describe(self.tiers), "after": dict(self.after),
+        return {"group": write_mesh(self.tiers), "after": dict(self.after),
                 "rewritten": not self.reason, "reason": self.reason}
 
 

@@ -17,9 +17,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from zpp._library import Described, RankDesc, WorldDesc, call, find_library
 from zpp._measures import collect
+from zpp._option_kinds import write_mesh
 from zpp.torch import _groups, _pytorch
 from zpp.torch._bucket import Compiled, compiler_digest
-from zpp.torch._mesh import describe, find_parts, hosts_of
+from zpp.torch._mesh import find_parts, hosts_of
 
 _SYSTEM_ERROR = 8  # ZPP_RT_SYSTEM_ERROR
 
@@ -77,7 +78,7 @@ def get_runner(group: dist.ProcessGroup, tiers: Mapping[str, int],
       is_separate: whether hops within a part of the group have process groups
         of their own. All ranks of the group say the same.
     """
-    key = group, describe(tiers), device, kind, is_separate
+    key = group, write_mesh(tiers), device, kind, is_separate
     if key not in _runners:
         _runners[key] = Runner(group, tiers, device, is_separate)
     return _runners[key]
@@ -163,7 +164,7 @@ class Runner:
             all_gather=_ExchangeFunction(functools.partial(
                 self._exchange, True)))
         desc = WorldDesc(
-            backend=device.type.encode(), mesh=describe(tiers).encode(),
+            backend=device.type.encode(), mesh=write_mesh(tiers).encode(),
             exchanges=ctypes.addressof(self._functions))
         # Both live as long as the process: functions may be under way.
         self._world, self._rank = ctypes.c_void_p(), ctypes.c_void_p()
