@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zpp._files import named, undisturbed
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh
 
 MANIFEST = "bundle.json"
 VERSION = 5

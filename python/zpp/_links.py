@@ -12,10 +12,7 @@ from collections.abc import Callable, Mapping
 
 from zpp._cache import cache_folder
 from zpp._files import write_file
-from zpp._option_kinds import MEASURED, NO_LINKS
 from zpp._release import find_version
-
-__all__ = ["MEASURED", "NO_LINKS", "agree_on_links", "describe_host"]
 
 
 def describe_host(devices: list[str]) -> str:

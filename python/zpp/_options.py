@@ -15,11 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from zpp import _option_kinds as kinds
-from zpp._option_kinds import FORMATS, Kind, parse_mesh
-
-__all__ = ["OPTION_NAMES", "NamedMesh", "Option", "Options", "SharedOptions",
-           "SharedTuning", "Tuning", "describe", "option", "parse_mesh",
-           "read_schedule"]
+from zpp._option_kinds import FORMATS, Kind
 
 
 class NamedMesh(Protocol):

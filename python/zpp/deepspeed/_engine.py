@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.deepspeed import _config, _seams
 from zpp.deepspeed._parameters import Group, Parameter

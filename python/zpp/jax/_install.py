@@ -24,8 +24,8 @@ import jax
 
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
-from zpp._option_kinds import MEASURED
-from zpp._options import Options, parse_mesh
+from zpp._option_kinds import MEASURED, parse_mesh
+from zpp._options import Options
 from zpp._release import find_version
 from zpp.jax import _hook, _processes, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written

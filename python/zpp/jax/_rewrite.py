@@ -10,7 +10,7 @@ import numpy as np
 from zpp._compiler import Rewritten, compile_text, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_bundle, with_reason
 from zpp._effects import warn_of_no_effect
-from zpp._links import MEASURED
+from zpp._option_kinds import MEASURED
 from zpp._options import Options
 from zpp._plan import Auto, choose_if, fit_in_flight, keep_whole
 from zpp._warn import warn

@@ -13,8 +13,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from zpp._cache import cache_folder
 from zpp._guard import Guard
-from zpp._links import MEASURED
-from zpp._options import parse_mesh, read_schedule
+from zpp._option_kinds import MEASURED, parse_mesh
+from zpp._options import read_schedule
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _agreement, _fsdp, _mesh, _pytorch

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _mesh, _pytorch
 from zpp.torch._ahead import Order, stream_of_gathers, streams_of_hops

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import _muon
 from torch.utils.weak import WeakIdKeyDictionary
 
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _pytorch
 from zpp.torch._layout import Layout, Segment

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 import torch.distributed as dist
 
-from zpp._option_kinds import write_mesh
-from zpp._options import describe, parse_mesh
+from zpp._option_kinds import parse_mesh, write_mesh
+from zpp._options import describe
 from zpp._torch_options import TorchOptions as Options
 from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch import _mesh

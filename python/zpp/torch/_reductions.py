@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from zpp._options import parse_mesh
+from zpp._option_kinds import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _fsdp, _mesh, _pytorch
