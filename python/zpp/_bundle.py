@@ -61,7 +61,7 @@ class Bundle:
         expected = make_id(self.files["step.mlir"], self.id, self.library)
         if self.id != expected:
             raise ValueError(f"{MANIFEST}: expected the id of these files, "
-                             f"{expected}, but got {self.id}")
+                             f"{expected}, but got {self.id!a}")
 
     @functools.cached_property
     def manifest(self) -> dict:
@@ -113,7 +113,7 @@ def make_id(step: bytes, own: str, library: bytes) -> str:
     """The id of a step and its library, as zpp-bundle computes it: of step.mlir, in whose
     custom calls the id is `own`."""
     content = hashlib.sha256()
-    for part in (step.replace(b'bundle = "%b"' % own.encode(),
+    for part in (step.replace(b'bundle = "%b"' % own.encode(errors="replace"),
                               b'bundle = ""'), library):
         content.update(b"%d:" % len(part) + part)
     return content.hexdigest()[:32]
@@ -143,12 +143,12 @@ def unseal(name: str, content: bytes | None, version: int) -> dict:
         raise ValueError(f"{name}: expected version {version}, but got "
                          f"{entries['version']}")
     check_entries(name, entries, {"digest": str, "sha256": dict})
-    written = entries["digest"].encode()
+    written = entries["digest"].encode(errors="replace")
     digest = hashlib.sha256(
         content.replace(written, _NO_DIGEST, 1)).hexdigest()
     if digest.encode() != written:
         raise ValueError(f"{name}: expected the file that was written (digest "
-                         f"{entries['digest']}), but got another one "
+                         f"{entries['digest']!a}), but got another one "
                          f"({digest})")
     return entries
 

@@ -182,7 +182,7 @@ def test_every_bit_of_a_bundle_counts(tmp_path):
 
 @needs_library
 @pytest.mark.parametrize("entries, message", [
-    ({"id": "0" * 32}, "expected the id of these files, .*, but got 000"),
+    ({"id": "0" * 32}, "expected the id of these files, .*, but got '000"),
     ({"mesh": "node:x"}, "bundle.json: expected a mesh such as 'node:2,gpu:4', but "
      "got 'node:x'"),
     ({"mesh": "gpu:2,gpu:2"}, "but got 'gpu' twice"),
