@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The report as a page that needs no server and no other file."""
 
-import html
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from zpp._option_kinds import write_mesh
@@ -60,12 +60,12 @@ def render(report: Mapping[str, Any], title: str) -> str:
     parts = [
         "<!DOCTYPE html>", '<html lang="en">', '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{_escape(title)}</title>", f"<style>{_STYLE}</style>",
-        f"<h1>{_escape(title)}</h1>",
+        f"<title>{escape(title)}</title>", f"<style>{_STYLE}</style>",
+        f"<h1>{escape(title)}</h1>",
         f"<p>Bytes that one device sends in a step, on the mesh "
-        f"<code>{_escape(shape)}</code>. 1 M is all weights once.</p>",
+        f"<code>{escape(shape)}</code>. 1 M is all weights once.</p>",
         "<h2>Total</h2>", _table(
-            ["tier", *("before", "after"), "before, M", "after, M"],
+            ["tier", "before", "after", "before, M", "after, M"],
             ([tier, total["before"].get(tier, 0), total["after"].get(tier, 0),
               total["before_in_M"].get(tier), total["after_in_M"].get(tier)]
              for tier in tiers)),
@@ -78,8 +78,10 @@ def render(report: Mapping[str, Any], title: str) -> str:
                   _timeline(time["tasks"], time["usec"])]
     left = [entry for entry in entries if entry["reason"]]
     if left:
+        why = (f'<a href="{escape(_WHY.as_uri())}">Why was this left alone?</a>'
+               if _WHY.exists() else "docs/why.md")
         parts += ["<h2>Left alone</h2>",
-                  f"<p>{_why()} says of each reason what helps.</p>", _table(
+                  f"<p>{why} says of each reason what helps.</p>", _table(
             ["at", "kind", "why", *tiers],
             ([_Code(entry["location"]), entry["kind"], entry["reason"],
               *(entry["after"].get(tier, 0) for tier in tiers)]
@@ -94,19 +96,9 @@ def render(report: Mapping[str, Any], title: str) -> str:
     return "\n".join([*parts, f"<script>{_SCRIPT}</script>", "</html>", ""])
 
 
-def _why() -> str:
-    """The page on reasons: a link where it is there."""
-    return (f'<a href="{_escape(_WHY.as_uri())}">Why was this left alone?</a>'
-            if _WHY.exists() else "docs/why.md")
-
-
 class _Code(str):
     """A place in a program. Of a file only the name is shown, so that lines stay
     short."""
-
-
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -118,21 +110,21 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
     def cell(value: Any, is_number: bool) -> str:
         if isinstance(value, _Code):
-            text = (f'<code title="{_escape(value)}">'
-                    f'{_escape(value.rpartition("/")[2])}</code>')
+            text = (f'<code title="{escape(value)}">'
+                    f'{escape(value.rpartition("/")[2])}</code>')
         elif isinstance(value, float):
             text = f"{value:.3f}"
         elif isinstance(value, int):
             text = f"{value:,}"
         else:
-            text = _escape(value or "")
+            text = escape(value or "")
         kind = ' class="number"' if is_number else ""
-        order = _escape(str(0 if value is None and is_number else value))
+        order = escape(str(0 if value is None and is_number else value))
         return f'<td{kind} data-value="{order}">{text}</td>'
 
     head = "".join(
         f'<th scope="col"{" class=number" if is_number else ""}>'
-        f'<button type="button">{_escape(name)}</button></th>'
+        f'<button type="button">{escape(name)}</button></th>'
         for name, is_number in zip(heads, numbers, strict=True))
     body = "\n".join(
         "<tr>" + "".join(map(cell, row, numbers)) + "</tr>" for row in rows)
@@ -147,13 +139,13 @@ def _timeline(tasks: Sequence[Sequence[Any]], usec: float) -> str:
     scale = width / usec if usec > 0 else 0
     rows = []
     for row, stream in enumerate(streams):
-        rows.append(f'<text x="0" y="{row * height + 17}">{_escape(stream)}'
+        rows.append(f'<text x="0" y="{row * height + 17}">{escape(stream)}'
                     f"</text>")
         rows += (
             f'<rect x="{margin + begin * scale:.2f}" y="{row * height + 3}" '
             f'width="{max((end - begin) * scale, 1):.2f}" '
             f'height="{height - 6}" fill="{_COLORS[row % len(_COLORS)]}">'
-            f"<title>{_escape(f'{label}: {begin:.0f} to {end:.0f} usec')}"
+            f"<title>{escape(f'{label}: {begin:.0f} to {end:.0f} usec')}"
             f"</title></rect>"
             for name, begin, end, label in tasks if name == stream)
     bottom = len(streams) * height
