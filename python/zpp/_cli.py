@@ -20,7 +20,6 @@ from zpp._compiler import came_from, predict, print_text, report_entries
 from zpp._compiler import report_table
 from zpp._files import write_file
 from zpp._html import render
-from zpp._option_kinds import parse_word
 from zpp._options import describe
 from zpp._rewrite import complete
 from zpp._text import FORMS, TEXTS, check_text, is_pretty
@@ -154,10 +153,11 @@ def _add_group(group: Any, kind: type, prefix: str) -> None:
 
 def _chosen(options: argparse.Namespace) -> zpp.Options:
     def given(kind: type, prefix: str = "") -> dict[str, Any]:
-        return {name: parse_word(vars(options)[prefix + name]) for name in describe(kind)
+        return {name: option.kind.parse(vars(options)[prefix + name])
+                for name, option in describe(kind).items()
                 if prefix + name in vars(options)}
 
-    return zpp.Options(**given(zpp.Options), tuning=zpp.Tuning(**given(zpp.Tuning, _TUNING)))
+    return zpp.Options(**given(zpp.Options), tuning=given(zpp.Tuning, _TUNING))
 
 
 def _rewrite(options: argparse.Namespace) -> None:

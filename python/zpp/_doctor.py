@@ -266,7 +266,10 @@ def find_gpus() -> list[Gpu]:
 
 
 def check_gpus() -> str:
-    gpus = find_gpus()
+    try:
+        gpus = find_gpus()
+    except Missing as missing:
+        raise Missing("none without a driver", missing.remedy) from None
     if not gpus:
         raise Missing("no GPU", "unset CUDA_VISIBLE_DEVICES; nvidia-smi must "
                       "list the GPUs")

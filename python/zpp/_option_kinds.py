@@ -27,17 +27,20 @@ class Kind:
     #: Returns a value as options keep it; raises ValueError, "expected …, but
     #: got …", where it is another one.
     read: Callable[[Any], Any]
+    #: Makes a value of a word of the command line; `read` says what is wrong with it.
+    parse: Callable[[str], Any] = str
     #: The words, where they are few.
     words: tuple[str, ...] = ()
 
 
-def parse_word(text: str) -> Any:
-    """The value of a word of a command line, which options read."""
-    if text in ("false", "true"):
-        return text == "true"
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return number(text)
+def _parse_number(text: str) -> Any:
+    """An integer, where it is one; what else it may be, the reader says."""
+    return int(text) if re.fullmatch(r"-?\d+", text, re.ASCII) else text
+
+
+def _parse_seconds(text: str) -> Any:
+    with contextlib.suppress(ValueError):
+        return float(text)
     return text
 
 
@@ -50,7 +53,8 @@ def choice(*choices: Any) -> Kind:
         return value
 
     words = tuple(map(str, choices))
-    return Kind(",".join(words), read, words)
+    parse = _parse_number if isinstance(choices[0], int) else str
+    return Kind(",".join(words), read, parse, words)
 
 
 def _read_boolean(value: Any) -> bool:
@@ -59,7 +63,9 @@ def _read_boolean(value: Any) -> bool:
     return value
 
 
-BOOLEAN = Kind("false,true", _read_boolean, ("false", "true"))
+BOOLEAN = Kind("false,true", _read_boolean,
+               lambda text: {"false": False, "true": True}.get(text.lower(), text),
+               ("false", "true"))
 
 
 def integer(least: int, most: float = math.inf, *,
@@ -76,24 +82,26 @@ def integer(least: int, most: float = math.inf, *,
             raise ValueError(f"expected a power of two, but got {value}")
         return value
 
-    return Kind(("a power of two, " if is_power_of_two else "") + limits, read)
+    return Kind(("a power of two, " if is_power_of_two else "") + limits, read,
+                _parse_number)
 
 
 def _read_seconds(value: Any) -> float:
-    if not (isinstance(value, int | float) and 0 < value < math.inf):
+    if isinstance(value, bool) or not (
+            isinstance(value, int | float) and 0 < value < math.inf):
         raise ValueError(f"expected a positive number of seconds, but got "
                          f"{value!r}")
     return value
 
 
-SECONDS = Kind("a positive number", _read_seconds)
+SECONDS = Kind("a positive number", _read_seconds, _parse_seconds)
 
 
 def _read_group(value: Any) -> str | int:
     return value if isinstance(value, str) else integer(1).read(value)
 
 
-GROUP = Kind("none, a tier, a size", _read_group)
+GROUP = Kind("none, a tier, a size", _read_group, _parse_number)
 
 
 def _read_formats(value: Any) -> str:
@@ -121,8 +129,8 @@ def _read_arguments(value: Any) -> Any:
     if value == "all" or callable(value):
         return value
     numbers = value
-    if isinstance(value, str | int) and _RANGES.fullmatch(str(value)):
-        ends = (part.partition("-") for part in str(value).split(","))
+    if isinstance(value, str) and _RANGES.fullmatch(value):
+        ends = (part.partition("-") for part in value.split(","))
         ranges = [range(int(first), int(last or first) + 1) for first, _, last in ends]
         numbers = list(itertools.chain(*ranges)) if all(ranges) else value
     if isinstance(numbers, str) or not isinstance(numbers, Sequence) or any(

@@ -185,13 +185,6 @@ class SharedOptions(_Described):
         super().__post_init__()
         object.__setattr__(self, "tuning", self._read_tuning(self.tuning))
 
-    def words(self) -> list[str]:
-        """Those that are given, as the command line and ZPP_RUN have them: "mesh=node:2"."""
-        return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
-                for prefix, values in (("", self), ("tuning.", self.tuning))
-                for name in describe(type(values))
-                if (value := getattr(values, name)) is not None]
-
     @classmethod
     def _read_tuning(cls, value: Any) -> SharedTuning:
         kind = cls.tuning_type
@@ -203,8 +196,8 @@ class SharedOptions(_Described):
             except (TypeError, ValueError) as error:
                 raise type(error)(f"tuning: {error}") from None
         if not isinstance(value, kind):
-            raise ValueError(f"tuning: expected {cls.module}.Tuning, but got "
-                             f"{value!r}")
+            raise ValueError(f"tuning: expected options by name or {cls.module}.Tuning, "
+                             f"but got {value!r}")
         return value
 
 
@@ -278,6 +271,14 @@ class Options(SharedOptions):
         is_compilers=False)})
 
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
+
+
+def words_of(options: Options) -> list[str]:
+    """Those that are given, as the command line and ZPP_RUN have them: "mesh=node:2"."""
+    return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for prefix, values in (("", options), ("tuning.", options.tuning))
+            for name in describe(type(values))
+            if (value := getattr(values, name)) is not None]
 
 
 #: The names of all options.

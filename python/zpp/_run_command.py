@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import zpp
-from zpp._options import Options
+from zpp._options import Options, words_of
 from zpp._start import VARIABLE
 
 DESCRIPTION = """\
@@ -96,7 +96,7 @@ def make_environment(chosen: Options, report: pathlib.Path | None
 
 def make_words(chosen: Options, report: pathlib.Path | None) -> str:
     """The text that `zpp._start.parse_words` reads."""
-    words = chosen.words()
+    words = words_of(chosen)
     if report is not None:
         # The program may change the directory.
         words.append(f"report={report.absolute()}")

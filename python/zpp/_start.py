@@ -88,23 +88,25 @@ def install_from(words: str) -> None:
     import zpp
     try:
         zpp.install(**parse_words(words))
+    except ValueError as error:
+        raise ValueError(f"{VARIABLE}: {error}") from None
     except RuntimeError as error:
         print(f"zpp: nothing is rewritten: {error}", file=sys.stderr, flush=True)
 
 
 def parse_words(text: str) -> dict[str, Any]:
     """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE"."""
-    from zpp._option_kinds import parse_word
     from zpp._options import Options, Tuning, describe
-    known = {"report", *describe(Options), *(f"tuning.{name}" for name in describe(Tuning))}
+    known: dict[str, Any] = {**describe(Options), **{
+        f"tuning.{name}": option for name, option in describe(Tuning).items()}}
     given: dict[str, Any] = {}
     for word in shlex.split(text):
         name, equals, value = word.partition("=")
         name = name.replace("-", "_")
-        if not equals or name not in known:
-            raise ValueError(f"{VARIABLE}: expected words of zpp run such as "
+        if not equals or name not in (*known, "report"):
+            raise ValueError(f"expected words of zpp run such as "
                              f"mesh=node:8,gpu:8, but got {word!r}")
         kind, _, expert = name.partition(".")
         of = given.setdefault(kind, {}) if expert else given
-        of[expert or name] = value if name == "report" else parse_word(value)
+        of[expert or name] = value if name == "report" else known[name].kind.parse(value)
     return given

@@ -374,7 +374,7 @@ def fail_to_load(config: Mapping[str, Any]) -> dict:
         raise RuntimeError(f"{name} was wrong")
 
     for each in _seams.attached(engine)._gathers.values():
-        each.gathers.forget = functools.partial(fail, each.name)
+        each.gathers.forget = functools.partial(fail, each.shared.name)
     errors = []
     for call in (lambda: engine.load_checkpoint("folder"),
                  lambda: zpp.deepspeed.forget(engine)):

@@ -48,6 +48,20 @@ def test_static_arguments_of_an_inner_jit():
         fast(1.0, 2)
 
 
+def test_a_wrapper_of_a_step_that_is_jitted():
+    """It is like jax.jit's, but tells of no static arguments."""
+    class Logged:
+        def __init__(self, step):
+            self.__name__ = "logged"
+            self.trace, self.lower, self.eval_shape = step.trace, step.lower, step.eval_shape
+            self._step = step
+
+        def __call__(self, *args):
+            return self._step(*args)
+
+    assert zpp.jit(Logged(jax.jit(scale)), mesh="node:1")(1.0, 2.0)["result"] == 3
+
+
 def test_options_of_a_step_that_is_jitted_already():
     """Those that zpp needs too may be named again; the others are its own."""
     array = jax.numpy.arange(4.0)

@@ -126,8 +126,8 @@ def test_bad_tuning(options, message):
             make(**options)
     with pytest.raises(TypeError, match="among block, .*, but got blok$"):
         zpp.Options(tuning={"blok": 32})
-    with pytest.raises(ValueError, match="tuning: expected zpp.Tuning, but got "
-                       "32"):
+    with pytest.raises(ValueError, match="tuning: expected options by name or "
+                       "zpp.Tuning, but got 32"):
         zpp.Options(tuning=32)
 
 

@@ -134,7 +134,7 @@ def test_errors(tmp_path):
     zpp.save(step, path)
     written = (path / "jax.json").read_text()
     for text, message in (
-            ('{"version": 0}', "expected version 1, but got 0"),
+            ('{"version": 0}', "expected version 2, but got 0"),
             (written[:30], "jax.json: expected JSON"),
             ("[]", "jax.json: expected 'version' of type int, but got None"),
             (written.replace("donated", "given"), "jax.json: expected the file "

@@ -22,7 +22,8 @@ from zpp.deepspeed._parameters import Group, Parameter
 from zpp.torch import _agreement, _mesh, _metrics, _pytorch
 from zpp.torch._agreement import Ballots
 from zpp.torch._communication import Communication
-from zpp.torch._compress import check_group, is_measured, make_ready, read_variants, report_of
+from zpp.torch._compress import check_group, check_options, is_measured, make_ready
+from zpp.torch._compress import read_variants, report_of
 from zpp.torch._exact import check_patterns, warn_of_vectors
 from zpp.torch._links import find_links
 from zpp.torch._plans import Plan, block_of, make_plan
@@ -183,6 +184,7 @@ class _Compression:
             options = options.replace(mesh=_mesh.tiers_of_hosts())
         tiers = parse_mesh(options.mesh)
         _mesh.check_world(tiers)
+        check_options(options)
         if is_measured(options, self._device):
             options = options.replace(links=find_links(tiers, self._device))
         ((_, options),) = read_variants({}, options)

@@ -25,7 +25,7 @@ import jax
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
 from zpp._option_kinds import MEASURED, parse_mesh
-from zpp._options import Options
+from zpp._options import Options, words_of
 from zpp._release import find_version
 from zpp.jax import _hook, _processes, _runtime
 from zpp.jax._rewrite import cuda_if_possible, is_as_written
@@ -114,7 +114,7 @@ class _Decision:
         entries = [{name: value for name, value in entry.items()
                     if name not in ("location", "locations")}
                    for entry in self.result.report["collectives"]]
-        words = " ".join(options.words())
+        words = " ".join(words_of(options))
         common = json.dumps([find_version(), self.result.target, words, entries],
                             sort_keys=True)
         return {"text": f"zpp {find_version()} with {words} for target "
@@ -148,7 +148,7 @@ class _Rewriter:
 
     def cache_key(self) -> str:
         """The part of the keys of JAX's persistent cache that stands for zpp."""
-        return f"zpp {find_version()} {' '.join(self.options.words())}"
+        return f"zpp {find_version()} {' '.join(words_of(self.options))}"
 
     def rewrite(self, content: bytes) -> bytes | None:
         """The new module, or None if it stays."""
@@ -268,7 +268,7 @@ class _Rewriter:
         if self._path is None or _hook.process_index() != 0:
             return
         content = {
-            "version": find_version(), "options": " ".join(self.options.words()),
+            "version": find_version(), "options": " ".join(words_of(self.options)),
             "modules": [{"rewritten": each.rewritten, **dataclasses.asdict(each)}
                         for each in self.reports]}
         try:

@@ -179,8 +179,9 @@ class JittedStep(_CountedStep):
         else:
             self._jitted = jax.jit(step, **jit_options)
         # jax.jit has no public way to ask for them.
-        info = self._jitted._jit_info
-        self._static_numbers, self._static_names = info.static_argnums, info.static_argnames
+        info = getattr(self._jitted, "_jit_info", None)
+        self._static_numbers = info.static_argnums if info else ()
+        self._static_names = info.static_argnames if info else ()
         self._compiler_options = jit_options.get("compiler_options")
         #: For each kind of arguments the variants, as `_schedule` has them.
         self._loaded: dict[Hashable, list[_Loaded]] = {}

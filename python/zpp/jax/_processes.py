@@ -48,8 +48,8 @@ def exchange(topic: str, own: str, processes: Sequence[int], seconds: float
                 f"{key}/{process}", round(seconds * 1e3))
         except Exception as error:
             raise RuntimeError(
-                f"expected process {process} to reach {key} too within {seconds:g} s, but "
-                f"got nothing from it") from error
+                f"expected process {process} to take part in {topic!r} too within "
+                f"{seconds:g} s, but got nothing from it") from error
     return said
 
 

@@ -30,7 +30,7 @@ from zpp.jax._state import State
 NOTES = "jax.json"
 #: The folders of the programs that begin state.
 BEGINNINGS = ("start", "resume")
-VERSION = 1
+VERSION = 2
 
 
 def save(step: Step | Rewritten, path: str | os.PathLike) -> None:

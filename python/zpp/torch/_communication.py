@@ -26,8 +26,8 @@ class Collective:
         self.allocate = allocate
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
-                 **given: Any) -> Any:
-        return self._run(output_tensor, input_tensor, **given)
+                 *rest: Any, **given: Any) -> Any:
+        return self._run(output_tensor, input_tensor, *rest, **given)
 
 
 class Communication:

@@ -80,7 +80,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     groups = _groups_of(modules)
     options = _with_mesh(options or Options(), changes,
                          [parameters for _, _, parameters in groups])
-    _check_options(options)
+    check_options(options)
     all_groups = [group for _, _, parameters in groups
                   for group in _fsdp.groups_of(parameters)]
     if is_measured(options, groups[0][2].device):
@@ -323,7 +323,7 @@ def read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
     tiers = parse_mesh(options.mesh)
     variants = []
     for step, variant in read_schedule(schedule, options, "step"):
-        _check_options(variant)
+        check_options(variant)
         if variant.mesh != options.mesh:
             raise ValueError(f"schedule: expected the mesh {options.mesh} at "
                              f"all steps, but got {variant.mesh}")
@@ -379,7 +379,7 @@ def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
             == [*tiers][-1:])
 
 
-def _check_options(options: Options) -> None:
+def check_options(options: Options) -> None:
     """Raises ValueError if the secondary group is none of the mesh."""
     if options.secondary == "none" and sends_differences(options):
         raise ValueError(
