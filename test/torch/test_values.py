@@ -173,6 +173,12 @@ def test_a_guard_steps_down(pool):
     assert len(gathers[0]) == 1 and len(gathers[1]) == 2
 
 
+def test_a_guard_steps_down_from_formats_that_are_not_named(pool):
+    for found in pool(values.guarded, {"mesh": ZEROPP["mesh"], "guard": 1e-4}, steps=4):
+        assert {text.partition(" of ")[0] for text in found["warnings"]} == {
+            "guard: the weights", "guard: the gradients"}
+
+
 def test_a_frozen_parameter_that_is_lost_becomes_exact(pool):
     for found in pool(values.guarded, {**ZEROPP, "weights": "i4"}, steps=4, frozen=True):
         assert found["warnings"] == [

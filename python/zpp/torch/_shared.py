@@ -14,6 +14,7 @@ import torch
 
 from zpp._guard import Guard
 from zpp._option_kinds import LADDER
+from zpp._options import describe
 from zpp._torch_options import TorchOptions as Options
 from zpp._warn import warn
 from zpp.torch import _fsdp, _pytorch
@@ -195,7 +196,10 @@ class Shared:
     def _widen(self, role: str) -> str:
         """Has weights or gradients travel in the next wider format from now on, and
         returns it; empty if all have none already."""
-        formats = [getattr(options, role) for _, options in self.variants]
+        def format_of(options: Options, name: str) -> str:
+            return str(getattr(options, name) or describe(Options)[name].default)
+
+        formats = [format_of(options, role) for _, options in self.variants]
         narrow = [place for place, form in enumerate(LADDER[:-1])
                   if any(form in each for each in formats)]
         if not narrow:
@@ -207,7 +211,7 @@ class Shared:
         self.variants = [
             (step, options.replace(**{
                 each: "none" if floor == "none" else
-                str(getattr(options, each)).replace("i4", "i8") for each in roles}))
+                format_of(options, each).replace("i4", "i8") for each in roles}))
             for step, options in self.variants]
         return floor
 
