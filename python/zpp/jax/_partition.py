@@ -197,7 +197,7 @@ def partition(module: ir.Module, name: str) -> str:
         start = time.monotonic()
         logger.info("XLA partitions the step '%s', which takes one more "
                     "compilation", name)
-        main = _check(module)
+        main = _main_to_partition(module)
         placements = _placements.mark(module)
         program = run_partitioner(
             module, sharded.devices, sharded.is_shardys,
@@ -218,7 +218,7 @@ def partition(module: ir.Module, name: str) -> str:
         return text
 
 
-def _check(module: ir.Module) -> ir.Operation:
+def _main_to_partition(module: ir.Module) -> ir.Operation:
     """The main function. Raises PartitionError for what XLA does not partition ahead of
     time."""
     try:

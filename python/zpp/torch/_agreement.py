@@ -41,8 +41,7 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
           caller: str = "zpp.torch.compress") -> None:
     """Raises ValueError, on all ranks of a group, if not all have the same facts, with
     the first difference, and RuntimeError if some ranks have not called it in time. All
-    ranks of the groups call it, in turn with the same calls; messages name what they
-    call."""
+    ranks of the groups call it, in turn with the same calls; messages name `caller`."""
     members = {tuple(dist.get_process_group_ranks(group)) for group in groups
                if not _pytorch.is_fake(group)}
     if not members:

@@ -17,8 +17,8 @@ from zpp.torch._shared import Call, Shared
 
 
 class Collective:
-    """The object that FSDP2 calls in the place of its own, and asks for buffers, as those
-    that it takes the place of."""
+    """The object that FSDP2 calls in the place of its own collective, which allocates
+    buffers as that one does."""
 
     def __init__(self, run: Callable[..., Any],
                  allocate: Callable[..., torch.Tensor] = torch.empty):

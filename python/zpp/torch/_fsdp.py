@@ -62,8 +62,8 @@ def parameter_groups(module: FSDPModule) -> list[Any]:
 
 
 def title_of(name: str, parameters: Any) -> str:
-    """A module for messages: its name, or for the root, what it is. The model of a call
-    of `compress`, in which it has `name`, may be a part."""
+    """A module for messages: its name as FSDP2 knows it, or else within the model of a
+    call of `compress`; for the root, what it is."""
     name = parameters._module_fqn or name
     return f"'{name}'" if name else (
         f"the root, {type(parameters.modules[0]).__name__.removeprefix('FSDP')}")
@@ -158,8 +158,8 @@ def foreign_collectives(parameters: Any) -> list[str]:
 
 def set_collectives(parameters: Any, collectives: Collectives | None,
                     all_reduce: Callable[..., None]) -> None:
-    """Replaces FSDP2's gather and scatter, unless they are None, and its all-reduce
-    between replicas, of a tensor, a group and an operation."""
+    """Replaces FSDP2's gather and scatter, unless they are None. `all_reduce` is called
+    with a tensor, the replicas' group and the operation."""
     restore_collectives(parameters)
     before = own_collectives(parameters)
     if collectives is not None:

@@ -33,7 +33,7 @@ class Work(dist.Work):
 
 
 class Function:
-    """A compiled plan of a module with this name. It has at hand what does not change
+    """A compiled plan of a module, which has a name. It has at hand what does not change
     from step to step, because FSDP2 waits for it. The gauge is None if it does not
     measure this."""
 

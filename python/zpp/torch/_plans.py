@@ -192,8 +192,8 @@ def plan_in_vain(outer: Plan, mesh: str, group: dist.ProcessGroup) -> Plan:
 @functools.cache
 def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
              is_reduced: bool) -> Plan:
-    """A scatter by the hops that were run, for the report, of which the outer one waits
-    for the last micro-batch. FSDP2 alone may not reduce this one."""
+    """A scatter by the hops that were run, for the report; the hop `outer` waits for the
+    last micro-batch. `is_reduced` says whether FSDP2 would reduce this one."""
     before = _volume("reduce_scatter", dtype, outer.elements, outer.tiers)
     # Less is sent where a hop waits.
     is_rewritten = outer not in hops or any(hop.compiled for hop in hops)

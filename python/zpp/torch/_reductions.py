@@ -132,8 +132,8 @@ class Reductions:
     def _reduction(self, options: Options, kind: str, dtype: torch.dtype,
                    elements: int, group: dist.ProcessGroup, reduced: tuple,
                    is_mean: bool, other: str) -> Plan:
-        """The plan for the gradients of some parameters, or of another operation than zpp
-        knows."""
+        """The plan of a reduction of the gradients of some parameters. `other` says why
+        it is PyTorch's, if it is no sum and no mean."""
         # An all-reduce cuts its slice into one for each rank.
         pieces = group.size() if kind == "all_reduce" else 1
         return make_plan(

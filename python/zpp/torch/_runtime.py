@@ -101,8 +101,8 @@ def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
              device: torch.device, owner: dist.ProcessGroup | None = None
              ) -> dist.ProcessGroup:
     """The process group of some of the ranks of `group`, all of which call this: one of
-    the caller's, one that is known already, or a new one; for any group, or one that owns
-    it alone."""
+    the caller's, one that is known already, or a new one. Only exchanges of the owner use
+    it, by default those of all groups."""
     key = owner or dist.group.WORLD, ranks
     if key not in _known_parts:
         made = _groups.part_of(group, ranks, device)

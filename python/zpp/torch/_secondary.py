@@ -157,8 +157,8 @@ class SecondaryPartition:
         self._comparisons.append(_to_host(self.differs(source)))
 
     def was_wrong(self, wait: bool = False) -> bool:
-        """Whether it was wrong to use what is held, as far as is known without waiting
-        for the GPU, or with it."""
+        """Whether it was wrong to use what is held, as far as is known; with `wait`,
+        waits for the GPU to know."""
         while self._comparisons:
             differs, end = self._comparisons[0]
             if end is not None:
