@@ -6,7 +6,8 @@
 XLA compiles for NVIDIA GPUs, as a serialized HloModuleProto, after the
 partitioner and before layouts, fusions and the schedule. It is new and may
 change; so may the private parts of JAX that this file uses. `probe` says whether
-this JAX keeps the contract. Nothing else in zpp depends on it.
+this JAX keeps the contract. Nothing else in zpp depends on it. `_modules` makes HLO of
+StableHLO, for files as well, and `_processes` asks JAX's coordination service.
 """
 
 import dataclasses
