@@ -47,8 +47,11 @@ def test_trains_and_prints(tmp_path):
 
 
 def test_a_peer_that_fails_is_named(tmp_path):
-    # The link gets no rate.
-    process = run(tmp_path, "--links", "9gbit", "--peers", "JAX", "hpZ", "--tc", "false")
+    # It says what there is, but the link gets no rate.
+    tc = tmp_path / "tc"
+    tc.write_text('#!/bin/sh\ntest "$2" = show\n')
+    tc.chmod(0o755)
+    process = run(tmp_path, "--links", "9gbit", "--peers", "JAX", "hpZ", "--tc", str(tc))
     assert process.returncode == 1
     assert "FSDP2 + zpp, hpZ: expected all ranks to end with 0, but got" in (
         process.stdout)
