@@ -76,7 +76,7 @@ def main():
     mesh, leaves = describe_arguments(exported)
     import jax
     import zpp
-    from zpp._compiler import predict
+    from zpp._compiler import report_entries
     from zpp.jax import _load, _save
 
     print(f"{exported.parameters / 1e9:.2f} B parameters, {exported.ranks} "
@@ -97,8 +97,7 @@ def main():
                                            memory.temp_size_in_bytes)]
         first = first or sum(sizes)
         options = zpp.Options(mesh=exported.tiers)
-        report = predict(step.complete_text, {name: (options, None)},
-                         "h200", 1.0)[name]
+        report = report_entries(step.complete_text, options, "h200")
         predicted = report["time"]["peak_bytes"] / 2**30
         table.row([name, *(f"{size:.2f} GiB" for size in (*sizes, sum(sizes))),
                    f"{sum(sizes) / first - 1:+.1%}", f"{predicted:.2f} GiB"])

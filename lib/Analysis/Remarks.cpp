@@ -9,9 +9,13 @@
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "zpp/Analysis/Location.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace zpp;
+
+/// Takes the remarks of this thread that are held back.
+static thread_local HeldRemarks *heldRemarks = nullptr;
 
 static Location getPlace(Operation *op) {
   FileLineColLoc file = findFileLocation(op->getLoc());
@@ -27,17 +31,36 @@ static remark::RemarkOpts getOptions(Operation *op, StringRef pass,
       function ? function.getName() : "");
 }
 
-remark::detail::InFlightRemark zpp::remarkPassed(Operation *op, StringRef pass,
-                                                 StringRef name) {
-  return remark::passed(getPlace(op), getOptions(op, pass, name));
+PassRemark::PassRemark(Operation *op, StringRef pass, StringRef name,
+                       Begin begin)
+    : place(getPlace(op)), options(getOptions(op, pass, name)), begin(begin) {}
+
+PassRemark::~PassRemark() {
+  sayRemarks({[place = place, options = options, begin = begin, text = text] {
+    begin(place, options) << text;
+  }});
 }
 
-remark::detail::InFlightRemark zpp::remarkMissed(Operation *op, StringRef pass,
-                                                 StringRef name) {
-  return remark::missed(getPlace(op), getOptions(op, pass, name));
+PassRemark zpp::remarkPassed(Operation *op, StringRef pass, StringRef name) {
+  return PassRemark(op, pass, name, remark::passed);
 }
 
-remark::detail::InFlightRemark
-zpp::remarkAnalysis(Operation *op, StringRef pass, StringRef name) {
-  return remark::analysis(getPlace(op), getOptions(op, pass, name));
+PassRemark zpp::remarkMissed(Operation *op, StringRef pass, StringRef name) {
+  return PassRemark(op, pass, name, remark::missed);
+}
+
+PassRemark zpp::remarkAnalysis(Operation *op, StringRef pass, StringRef name) {
+  return PassRemark(op, pass, name, remark::analysis);
+}
+
+HeldRemarks zpp::holdRemarks(llvm::function_ref<void()> body) {
+  HeldRemarks remarks;
+  llvm::SaveAndRestore scope(heldRemarks, &remarks);
+  body();
+  return remarks;
+}
+
+void zpp::sayRemarks(const HeldRemarks &remarks) {
+  for (const auto &say : remarks)
+    heldRemarks ? heldRemarks->push_back(say) : say();
 }

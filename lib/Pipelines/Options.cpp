@@ -55,13 +55,17 @@ Settings zpp::getSettings(const ZeroPPOptions &options) {
   settings.isCuda = options.target == Target::Cuda;
   settings.block = tuning.block;
   settings.rotate = tuning.rotate;
-  if (!tuning.rotate.hasValue() && hasShortHopsOnly(options))
-    settings.rotate = 0;
+  if (settings.rotate == kDefaultRotate)
+    settings.rotate = hasShortHopsOnly(options) ? 0 : 32;
   settings.coalesceBytes = tuning.coalesceBytes;
   if (settings.coalesceBytes == kDefaultCoalesceBytes)
     settings.coalesceBytes = settings.isCuda ? 4 << 20 : 0;
   settings.prefetchBytes = tuning.prefetchBytes;
   return settings;
+}
+
+bool zpp::accumulates(const ZeroPPOptions &options) {
+  return !options.accumulate.empty() && options.accumulate != "none";
 }
 
 bool zpp::sendsDifferences(const ZeroPPOptions &options) {
@@ -123,13 +127,14 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
     warnings.push_back("reduced=" + options.reduced +
                        " has no effect with gradients=none; write "
                        "gradients=i8:i4, or leave reduced out");
-  if (options.accumulate != "none" && options.gradients == "none")
+  if (accumulates(options) && options.gradients == "none")
     warnings.push_back("accumulate=" + options.accumulate +
                        " has no effect with gradients=none; write "
                        "gradients=none:none, for hops that round nothing, or "
                        "leave accumulate out");
   const ZeroPPOptions::Tuning &tuning = options.tuning;
-  if (isWish(tuning.rotate) && options.gradients == "none")
+  if (tuning.rotate.hasValue() && tuning.rotate != 32 &&
+      options.gradients == "none")
     warnings.push_back(
         "tuning.rotate=" + std::to_string(tuning.rotate) +
         " has no effect with gradients=none; write gradients=i8:i4, or leave "

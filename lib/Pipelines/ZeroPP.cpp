@@ -7,6 +7,7 @@
 
 #include "zpp/Pipelines/ZeroPP.h"
 
+#include "Choose.h"
 #include "Options.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
@@ -65,41 +66,15 @@ static bool checkOptions(OpPassManager &pm, const ZeroPPOptions &options) {
 // Requests of the options
 //===----------------------------------------------------------------------===//
 
-static bool hasWeights(const ZeroPPOptions &options) {
-  return options.weights != "none";
-}
+static bool isOn(StringRef option) { return option != "none"; }
 
 /// Returns the format of weights, without what follows the colon.
 static std::string getWeightFormat(const ZeroPPOptions &options) {
   return StringRef(options.weights).split(':').first.str();
 }
 
-static bool hasSecondary(const ZeroPPOptions &options) {
-  return options.secondary != "none";
-}
-
 static bool keepsFrozen(const ZeroPPOptions &options) {
   return options.frozen == ZeroPPOptions::Frozen::Keep;
-}
-
-static bool sendsUpdates(const ZeroPPOptions &options) {
-  return options.updated != "none";
-}
-
-static bool roundsMoments(const ZeroPPOptions &options) {
-  return options.moments != "none";
-}
-
-static bool roundsExchanges(const ZeroPPOptions &options) {
-  return options.exchanges != "none";
-}
-
-static bool hasGradients(const ZeroPPOptions &options) {
-  return options.gradients != "none";
-}
-
-static bool accumulates(const ZeroPPOptions &options) {
-  return options.accumulate != "none";
 }
 
 static bool beginsFrozen(const ZeroPPOptions &options) {
@@ -140,11 +115,11 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   import.weightsOf = options.weightsOf;
   import.gradientsOf = options.gradientsOf;
   import.weights =
-      hasWeights(options) || hasSecondary(options) || options.regather;
-  import.gradients = hasGradients(options);
-  import.moments = roundsMoments(options);
-  import.exchanges = roundsExchanges(options);
-  import.updated = sendsUpdates(options);
+      isOn(options.weights) || isOn(options.secondary) || options.regather;
+  import.gradients = isOn(options.gradients);
+  import.moments = isOn(options.moments);
+  import.exchanges = isOn(options.exchanges);
+  import.updated = isOn(options.updated);
   pm.addPass(createImportCollectivesPass(import));
 
   // The later gathers that hpZ shortens must exist before it looks for them.
@@ -169,7 +144,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   QuantizeAllGatherPassOptions quantize;
   quantize.format = getWeightFormat(options);
   quantize.block = settings.block;
-  if (hasWeights(options) && !sendsDifferences(options))
+  if (isOn(options.weights) && !sendsDifferences(options))
     pm.addPass(createQuantizeAllGatherPass(quantize));
   PartitionWithinNodePassOptions partition;
   partition.secondary = options.secondary;
@@ -190,7 +165,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     pm.addPass(createPlanLoopsPass(plan));
     pm.addPass(createWriteLoopsPass());
   }
-  if (hasSecondary(options))
+  if (isOn(options.secondary))
     pm.addPass(createPartitionWithinNodePass(partition));
   if (sendsDifferences(options)) {
     // Weights without a secondary partition, such as those that are gathered
@@ -216,7 +191,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   if (begins(options))
     pm.addPass(createReturnStatePass());
 
-  if (sendsUpdates(options)) {
+  if (isOn(options.updated)) {
     // The gathers that it makes are of state, not of weights to compute with:
     // the passes for those have run.
     SendUpdatesPassOptions updates;
@@ -224,7 +199,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     updates.block = settings.block;
     pm.addPass(createSendUpdatesPass(updates));
   }
-  if (roundsMoments(options)) {
+  if (isOn(options.moments)) {
     // What is kept of weights, and differences, are not for them.
     QuantizeAllGatherPassOptions ofMoments;
     ofMoments.format = options.moments;
@@ -239,7 +214,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
 static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
   // qgZ starts on the logical level, where types rule out misplaced slices.
-  if (!hasGradients(options))
+  if (!isOn(options.gradients))
     return verifyPhase(pm, PipelinePhase::Gradients);
   // An all-reduce is a scatter and a gather. It takes in the scatter before
   // it, while that is one op. Its gathers are not those of weights: the
@@ -283,18 +258,18 @@ static void addGradientsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
 /// From partitioned tensors to local tensors and chunks of bytes.
 static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
-  if (hasGradients(options)) {
+  if (isOn(options.gradients)) {
     DecomposeReduceScatterPassOptions decompose;
     decompose.stages = kStagesByLinks;
     pm.addPass(createDecomposeReduceScatterPass(decompose));
   }
-  if (roundsExchanges(options)) {
+  if (isOn(options.exchanges)) {
     QuantizeExchangesPassOptions exchanges;
     exchanges.format = options.exchanges;
     exchanges.block = settings.block;
     pm.addPass(createQuantizeExchangesPass(exchanges));
   }
-  if (hasGradients(options) || roundsExchanges(options)) {
+  if (isOn(options.gradients) || isOn(options.exchanges)) {
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());
@@ -383,15 +358,52 @@ static constexpr ZeroPPPhase kPhases[] = {
      addLeavePhase},
 };
 
+/// Whether the in-flight limit has to fit into a memory.
+static bool fitsMemory(const ZeroPPOptions &options) {
+  return options.memoryLimit > 0 && getSettings(options).isCuda &&
+         options.tuning.prefetchBytes == kDefaultPrefetchBytes &&
+         options.start == ZeroPPOptions::Start::None;
+}
+
+/// Whether each device may keep whole weights, which nobody asked for.
+static bool mayKeepWhole(const ZeroPPOptions &options) {
+  return fitsMemory(options) && options.secondary.empty() &&
+         !keepsFrozen(options) && !sendsDifferences(options);
+}
+
+void zpp::addCandidate(OpPassManager &pm, Choice choice,
+                       const ZeroPPOptions &options) {
+  switch (choice) {
+  case Choice::Plans:
+    addImportPhase(pm, options);
+    if (mayKeepWhole(options))
+      return addChoice(pm, Choice::Whole, options);
+    [[fallthrough]];
+  case Choice::Whole:
+    addWeightsPhase(pm, options);
+    addGradientsPhase(pm, options);
+    addDecomposePhase(pm, options);
+    if (fitsMemory(options))
+      return addChoice(pm, Choice::Limits, options);
+    [[fallthrough]];
+  case Choice::Limits:
+    addSchedulePhase(pm, options);
+    addLeavePhase(pm, options);
+  }
+}
+
 void zpp::buildZeroPPPipeline(OpPassManager &pm, const ZeroPPOptions &options) {
   if (!checkOptions(pm, options))
     return;
-  for (const ZeroPPPhase &phase : kPhases)
-    phase.add(pm, options);
+  if (options.choose)
+    addChoice(pm, Choice::Plans, options);
+  else
+    addCandidate(pm, Choice::Plans, options);
 }
 
 void zpp::registerZeroPPPipeline() {
   PassRegistration<ReportOptions>();
+  registerChoosePass();
   PassPipelineRegistration<ZeroPPOptions>(
       "zeropp",
       "Rewrite the collectives of a ZeRO-3/FSDP step as ZeRO++ and lower the "

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Report/Report.h"
+#include "zpp/Transforms/Report.h"
 
 #include "FormatOptions.h"
 #include "Import/StepInliner.h"
@@ -13,7 +13,6 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Support/OutputFile.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/Report.h"
 
 #include <cmath>
 
@@ -140,6 +139,19 @@ private:
   llvm::raw_ostream *stream = nullptr;
 };
 } // namespace
+
+FailureOr<Report> zpp::report::predictReport(ModuleOp module, double scale) {
+  FailureOr<Machine> machine = Machine::get(module);
+  FailureOr<Mesh> mesh = getStepMesh(module, "");
+  if (failed(machine) || failed(mesh))
+    return failure();
+  SmallVector<StepCollective> collectives = readStepCollectives(module, *mesh);
+  Report report = buildReport(module, *mesh, collectives);
+  report.time =
+      predictStepTime(module, *mesh, collectives, machine->getLinks(*mesh),
+                      machine->getDevice(), scale);
+  return report;
+}
 
 std::unique_ptr<Pass> zpp::createReportPass(llvm::raw_ostream &os) {
   return std::make_unique<ReportPass>(os);

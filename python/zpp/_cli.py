@@ -16,7 +16,7 @@ from typing import Any
 
 import zpp
 from zpp import _doctor, _opt_command, _plan_command, _run_command
-from zpp._compiler import came_from, predict, print_text, report_entries
+from zpp._compiler import came_from, print_text, report_entries
 from zpp._compiler import report_table
 from zpp._files import write_file
 from zpp._html import render
@@ -191,8 +191,7 @@ def _report(options: argparse.Namespace) -> None:
         warn("HLO does not keep what a step was before zpp rewrote it: before is as "
              "after, and both are of the rewritten step")
     if options.html is not None:
-        entries = (predict(text, {"": (chosen, None)}, options.device, 1.0)[""]
-                   if options.device else report_entries(text, chosen))
+        entries = report_entries(text, chosen, options.device)
         write_file(options.html, render(entries, _name_of(options.step)).encode())
     elif options.format == "table":
         print(report_table(text, chosen), end="")

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs zpp-opt, and zpp-bundle if the runtime is to execute collectives."""
 
-import concurrent.futures
 import dataclasses
 import json
 import logging
@@ -92,17 +91,18 @@ def source_of(text: str) -> tuple[str, str]:
     return "-", text
 
 
-def rewrite_text(text: str, options: Options, target: str,
-                 start: str = "none", phases: Sequence[str] = ("zeropp",),
-                 device: str | None = None) -> Rewritten:
+def rewrite_text(text: str, options: Options, target: str, start: str = "none",
+                 phases: Sequence[str] = ("zeropp",),
+                 machine: Mapping[str, Any] | None = None) -> Rewritten:
     """`compile_text`, with the host side where the target has one."""
-    return with_bundle(compile_text(text, options, target, start, phases, device),
-                       options)
+    return _with_bundle(compile_text(text, options, target, start, phases, machine),
+                        options)
 
 
-def compile_text(text: str, options: Options, target: str,
-                 start: str = "none", phases: Sequence[str] = ("zeropp",),
-                 device: str | None = None) -> Rewritten:
+def compile_text(text: str, options: Options, target: str, start: str = "none",
+                 phases: Sequence[str] = ("zeropp",),
+                 machine: Mapping[str, Any] | None = None, scale: float = 1.0
+                 ) -> Rewritten:
     """Rewrites a module.
 
     Args:
@@ -110,12 +110,17 @@ def compile_text(text: str, options: Options, target: str,
       start: what of the state the step begins rather than takes: "all",
         "frozen" or "none".
       phases: the pipelines to run: all of zeropp, or some of its phases.
-      device: the report predicts time and memory on it, as --zero-report does.
+      machine: options of the pipeline by which it chooses what `options` leave
+        open: the "device", on which the report then predicts time and memory, its
+        "memory-limit", and "choose". `with_choices` returns what was chosen.
+      scale: factor on the predicted time of compute.
 
     Raises:
       CompileError: with the compiler's message.
     """
-    pipeline = _pipeline(options, target)
+    machine = {name: value for name, value in (machine or {}).items() if value}
+    device, limit = machine.get("device"), machine.get("memory-limit")
+    pipeline = _pipeline(options, target) | machine
     pipeline["start"] = None if start == "none" else start
     source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
@@ -123,6 +128,7 @@ def compile_text(text: str, options: Options, target: str,
         output, report = folder / "rewritten.mlir", folder / "report.json"
         report_options = {"mesh": options.mesh, "format": "json",
                           "output": report, "device": device,
+                          "compute-scale": repr(scale) if device else None,
                           "links": device and pipeline["links"]}
         # The input and the output are verified in any case.
         remarks = _run([
@@ -131,7 +137,8 @@ def compile_text(text: str, options: Options, target: str,
             f"--zero-report={_join(report_options)}", "--verify-each=false",
             "--mlir-print-debuginfo", "-o", output],
             options.tuning.compile_timeout, content)
-        entries = {**json.loads(report.read_text()), "links": pipeline["links"]}
+        entries = {**json.loads(report.read_text()), "links": pipeline["links"],
+                   **({"memory_limit": limit} if limit else {})}
         result = Rewritten(output.read_text(), entries, tuple(remarks), target)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
@@ -139,7 +146,31 @@ def compile_text(text: str, options: Options, target: str,
     return result
 
 
-def with_bundle(result: Rewritten, options: Options) -> Rewritten:
+def with_words(options: Options, words: str) -> Options:
+    """The options with others in place of some: "weights=none tuning.block=64"."""
+    given = dict(word.split("=", 1) for word in words.split())
+
+    def changes(kind: type, prefix: str = "") -> dict[str, Any]:
+        return {name: option.kind.parse(given[word])
+                for name, option in describe(kind).items()
+                if (word := prefix + name.replace("_", "-")) in given}
+
+    tuning = options.tuning
+    return options.replace(**changes(type(options)), tuning=tuning.replace(
+        **changes(type(tuning), "tuning.")))
+
+
+def with_choices(options: Options, result: Rewritten) -> Options:
+    """The options with those that the compiler has chosen in place of some."""
+    for choice in result.report["choices"]:
+        options = with_words(options, choice["options"])
+        # Less in flight is not what anybody wishes for.
+        logger.log(logging.WARNING if "prefetch-bytes" in choice["options"]
+                   else logging.INFO, "%s", choice["why"])
+    return options
+
+
+def _with_bundle(result: Rewritten, options: Options) -> Rewritten:
     """The result with its host side, which a program for XLA alone does not have."""
     if result.target == "portable":
         return result
@@ -214,58 +245,24 @@ def _words(options: Any, prefix: str = "") -> dict:
             if option.is_compilers}
 
 
-def predict(text: str, variants: Mapping[str, tuple[Options, str | None]],
-            device: str, scale: float) -> dict[str, dict]:
-    """Reports of a module with predictions of its time.
+def predict_plans(text: str, options: Options, target: str,
+                  machine: dict[str, Any]) -> dict | None:
+    """The compiler's predictions of each set of techniques that the options allow, and
+    the best one; None for a module without collectives.
 
     Args:
-      variants: by name, options and the target: what executes the collectives,
-        "portable" or the runtime; None for the module as it is.
-      device: as --zero-report takes it.
-      scale: factor on the predicted time of compute.
+      machine: as in `compile_text`, with "choose".
     """
-    names, count = list(variants), min(len(variants), _count_cores())
     source, content = source_of(text)
-    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
-        def report_path(name: str) -> pathlib.Path:
-            return pathlib.Path(folder, f"{names.index(name)}.json")
-
-        def pipeline(name: str) -> str:
-            options, target = variants[name]
-            report_options = {
-                "mesh": options.mesh, "format": "json",
-                "output": report_path(name), "device": device,
-                "compute-scale": repr(float(scale)), "links": _speeds(options),
-                "timeline": True}
-            passes = [f"zero-report{{{_join(report_options)}}}"]
-            passes.insert(0, _IMPORT.strip("-") if target is None else
-                          f"zeropp{{{_join(_pipeline(options, target))}}}")
-            if _is_compiled(text, options):
-                passes.insert(0, f"zero-import-compiled{{mesh={options.mesh}}}")
-            return ",".join(passes)
-
-        def run(number: int) -> None:
-            # Each process reads the text once. Remarks would be a tenth of the
-            # time, and nobody reads them.
-            pipelines = pathlib.Path(folder, f"{number}.txt")
-            pipelines.write_text("\n".join(map(pipeline, names[number::count])))
-            _run([find_compiler(), source,
-                  f"--run-on-copies=pipelines={pipelines}",
-                  "--verify-each=false", "--remarks-filter=none",
-                  "-o", os.devnull],
-                 variants[names[0]][0].tuning.compile_timeout, content)
-
-        with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            list(pool.map(run, range(count)))
-        return {name: json.loads(report_path(name).read_text())
-                for name in names}
-
-
-def _count_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        plans = pathlib.Path(name, "plans.json")
+        pipeline = _pipeline(options, target) | machine | {"plans": plans}
+        # Remarks would be a tenth of the time, and nobody reads them.
+        _run([find_compiler(), source, *_import_of_compiled(text, options),
+              f"--zeropp={_join(pipeline)}", "--verify-each=false",
+              "--remarks-filter=none", "-o", os.devnull],
+             options.tuning.compile_timeout, content)
+        return json.loads(plans.read_text()) if plans.exists() else None
 
 
 def print_text(text: str, is_generic: bool) -> str:
@@ -280,20 +277,21 @@ def print_text(text: str, is_generic: bool) -> str:
 
 def report_table(text: str, options: Options) -> str:
     """The report of a module, as a table for people."""
-    return _report(text, options, "table")
+    return _report(text, options, {"format": "table"})
 
 
-def report_entries(text: str, options: Options) -> dict:
-    """The same, as in `Rewritten.report`."""
-    return json.loads(_report(text, options, "json"))
+def report_entries(text: str, options: Options, device: str | None = None) -> dict:
+    """The same, as in `Rewritten.report`, with a timeline of a device."""
+    timeline = {"device": device, "links": _speeds(options), "timeline": True}
+    return json.loads(_report(text, options, {
+        "format": "json", **(timeline if device else {})}))
 
 
-def _report(text: str, options: Options, form: str) -> str:
+def _report(text: str, options: Options, more: Mapping[str, Any]) -> str:
     source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         report = pathlib.Path(name, "report")
-        report_options = {"mesh": options.mesh, "format": form,
-                          "output": report}
+        report_options = {"mesh": options.mesh, "output": report, **more}
         remarks = _run(
             [find_compiler(), source, *_import_of_compiled(text, options),
              _IMPORT, f"--zero-report={_join(report_options)}", "-o", os.devnull],
@@ -335,14 +333,6 @@ def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
         warn(f"expected a step with collectives, but got none: {hint}")
     elif (why := why_no_collectives(result.remarks)) is not None:
         warn(why)
-
-
-def with_reason(result: Rewritten, why: str | None) -> Rewritten:
-    """The result with one more remark, if there is a reason."""
-    if why is None:
-        return result
-    remark = Diagnostic("plan", "remark", why)
-    return dataclasses.replace(result, remarks=(*result.remarks, remark))
 
 
 def find_compiler() -> str:

@@ -34,16 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, options: Options, text: str) -> None:
     found = plan(text, options, device=arguments.device,
-                 compute=arguments.compute, limits=arguments.limits)
-    best = found.best(arguments.memory_limit)
-    why = found.explain(best, arguments.memory_limit)
+                 compute=arguments.compute, memory_limit=arguments.memory_limit,
+                 limits=arguments.limits)
     if arguments.plot:
         write_file(arguments.plot, found.svg().encode())
     if arguments.format == "json":
-        print(json.dumps(found.to_json() | {"best": best.name, "why": why},
-                         indent=1))
+        print(json.dumps(found.to_json(), indent=1))
     else:
-        print(f"{found.table()}\nbest: {why}")
+        print(f"{found.table()}\nbest: {found.why}")
 
 
 def _type(parse: Callable) -> Callable:

@@ -9,10 +9,10 @@ import importlib.util
 from typing import Any, Literal
 
 from zpp._compiler import Rewritten, rewrite_text
-from zpp._compiler import warn_if_nothing_was_rewritten, with_reason
+from zpp._compiler import warn_if_nothing_was_rewritten, with_choices
 from zpp._effects import warn_of_no_effect
 from zpp._options import Options
-from zpp._plan import Auto, Plan, choose_if, plan_text, split_auto
+from zpp._plan import Auto, Plan, plan_text, split_auto
 from zpp._text import check_text
 
 
@@ -46,8 +46,8 @@ def rewrite(step: Any,
         step = jax.to_text(step)
     step = complete(step)
     target = "portable" if options.target == "auto" else options.target
-    options, why = choose_if(auto, step, options.replace(target=target))
-    result = with_reason(rewrite_text(step, options, target), why)
+    result = rewrite_text(step, options, target, machine=auto.machine() if auto else None)
+    options = with_choices(options, result)
     warn_if_nothing_was_rewritten(result, options)
     warn_of_no_effect(result, options)
     return result
@@ -55,7 +55,8 @@ def rewrite(step: Any,
 
 def plan(step: Any, options: Options | None = None, /, *,
          device: str | None = None, compute: float | None = None,
-         limits: bool = False, **changes: Any) -> Plan:
+         memory_limit: int | None = None, limits: bool = False,
+         **changes: Any) -> Plan:
     """Predicts what a step takes, as it is written and with each technique.
 
         print(zpp.plan(step, mesh="node:64,gpu:16", device="h100",
@@ -70,6 +71,7 @@ def plan(step: Any, options: Options | None = None, /, *,
         peak in 16 bits and the memory of one: "989tflops,4800gbyte".
       compute: seconds that a device computes in one step as it is written, if
         that was measured. Otherwise it follows from `device`.
+      memory_limit: bytes that a device may need at the peak, for `Plan.best`.
       limits: predicts the fastest plan also with half, twice and all of its in-flight
         limit.
       **changes: fields of `zpp.Options` in place of those in `options`.
@@ -81,7 +83,7 @@ def plan(step: Any, options: Options | None = None, /, *,
     options = (options or Options()).replace(**changes)
     text, options = module_of(step, options)
     return plan_text(text, options, device=device, compute=compute,
-                     limits=limits)
+                     memory_limit=memory_limit, limits=limits)
 
 
 #: The shardings of a module, by Shardy and by other partitioners.

@@ -3,6 +3,7 @@
 """Choices that depend on the memory of the devices."""
 
 import dataclasses
+import re
 
 import gpt
 import jax
@@ -10,10 +11,12 @@ import pytest
 import zpp
 from training import BATCH, NODES, TINY, trainer_of
 from zpp import _compiler
-from zpp._plan import _SMALLER, Auto
+from zpp._plan import Auto
 from zpp.jax import _rewrite
 
 LARGE = gpt.Config(width=512, layers=2, vocab=1024)
+#: In-flight limits where the default does not fit, as parts of it.
+_SMALLER = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 0)
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,12 @@ def rewritten(monkeypatch, large, limit, auto=None, **changes):
     mesh, step = large
     options = zpp.Options(mesh=NODES, target="cpu").replace(**changes)
     return _rewrite.rewrite_step(step, options, auto, mesh)
+
+
+def _without_choices(text):
+    """A module without what it says of choices, and what follows from that."""
+    return re.sub(r'device = "h100", |zpp\.choices = \[\{.*?\}\], |bundle = "\w+"', "",
+                  text)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +64,7 @@ def test_a_limit_that_fits_stays(monkeypatch, large, peaks):
     result = rewritten(monkeypatch, large, limit)
     assert result.report["prefetch_bytes"] == max(peaks)
     assert result.report["memory_limit"] == limit
-    assert not any("in-flight" in remark.message for remark in result.remarks)
+    assert not result.report["choices"]
 
 
 @pytest.mark.compiler
@@ -69,20 +78,22 @@ def test_the_largest_limit_that_fits(monkeypatch, large, peaks, caplog):
     assert len(bundled) == 1, "candidates that are not taken have no host side"
     assert result.report["prefetch_bytes"] == expected < max(peaks)
     assert result.report["time"]["peak_bytes"] == peaks[expected] <= limit
-    remark = result.remarks[-1]
-    assert remark.location == "plan"
-    assert "rather than 256.0 MiB, with which the predicted peak is" in remark.message
-    assert remark.message in caplog.text
+    (choice,) = result.report["choices"]
+    assert choice["options"] == f"tuning.prefetch-bytes={expected}"
+    assert "; in-flight limit 256.0 MiB would take" in choice["why"]
+    assert choice["why"] in caplog.text
+    assert any(choice["why"] in remark.message for remark in result.remarks)
     # The same text as with this limit.
-    assert result.text == rewritten(
-        monkeypatch, large, limit, tuning=zpp.Tuning(prefetch_bytes=expected)).text
+    assert _without_choices(result.text) == _without_choices(rewritten(
+        monkeypatch, large, limit, tuning=zpp.Tuning(prefetch_bytes=expected)).text)
 
 
 @pytest.mark.compiler
 def test_where_none_fits_the_least_is_taken(monkeypatch, large, peaks):
     result = rewritten(monkeypatch, large, 1)
     assert peaks[result.report["prefetch_bytes"]] == min(peaks.values())
-    assert "none fits, and this needs the least" in result.remarks[-1].message
+    (choice,) = result.report["choices"]
+    assert "and this needs the least" in choice["why"]
 
 
 @pytest.mark.compiler
@@ -120,9 +131,10 @@ PAIR = {"mesh": "node:2,gpu:1", "links": "node=1gbit,gpu=400gbyte"}
 def test_nodes_of_one_device_keep_whole_weights(monkeypatch, pair):
     result = rewritten(monkeypatch, pair, 1 << 40, **PAIR)
     assert result.report["total"]["secondary_bytes"] > 0
-    assert result.remarks[-1].message.startswith("secondary=1: nodes have one device")
-    assert result.text == rewritten(
-        monkeypatch, pair, 1 << 40, **PAIR, secondary=1).text
+    (choice,) = result.report["choices"]
+    assert choice["why"].startswith("secondary=1: nodes have one device")
+    assert _without_choices(result.text) == _without_choices(rewritten(
+        monkeypatch, pair, 1 << 40, **PAIR, secondary=1).text)
     once, twice = (found.report["total"]["after"]["node"] for found in (
         result, rewritten(monkeypatch, pair, 1 << 40, **PAIR, secondary="none")))
     assert once < 0.7 * twice
@@ -136,15 +148,15 @@ def test_nodes_of_one_device_keep_whole_weights(monkeypatch, pair):
     (1 << 40, {"links": "node=400gbyte,gpu=400gbyte"})])
 def test_where_they_do_not(monkeypatch, pair, limit, changes):
     result = rewritten(monkeypatch, pair, limit, **PAIR | changes)
-    assert not any("nodes have one device" in remark.message
-                   for remark in result.remarks)
+    assert not any("nodes have one device" in choice["why"]
+                   for choice in result.report["choices"])
 
 
 @pytest.mark.compiler
 def test_nodes_of_several_devices_keep_parts(monkeypatch, large):
     result = rewritten(monkeypatch, large, 1 << 40, links=PAIR["links"])
-    assert not any("nodes have one device" in remark.message
-                   for remark in result.remarks)
+    assert not any("nodes have one device" in choice["why"]
+                   for choice in result.report["choices"])
 
 
 @pytest.mark.parametrize("said, expected", [

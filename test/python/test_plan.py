@@ -12,14 +12,14 @@ import pytest
 import zpp
 from training import BATCH, FAST, NODES, TINY, train, trainer_of
 from zpp import _cli
-from zpp._plan import ONCE, TECHNIQUES, parse_bytes, parse_seconds
+from zpp._plan import parse_bytes, parse_seconds
 
 pytestmark = pytest.mark.compiler
 
 SLOW = "node=10gbit,gpu=400gbyte"
 FAST_LINKS = "node=400gbyte,gpu=400gbyte"
 #: The rows of a step without micro-batches.
-ROWS = [name for name in TECHNIQUES if name not in ONCE]
+ROWS = ["FSDP", "qwZ", "hpZ", "qgZ", "qwZ + hpZ", "ZeRO++", "differences"]
 #: Weights are large enough that bytes decide, not latencies.
 LARGE = gpt.Config(width=512, layers=2, vocab=1024)
 
@@ -43,8 +43,7 @@ def test_all_techniques_have_a_row(slow):
     for row in slow.predictions:
         assert row.seconds == pytest.approx(row.compute + row.exposed, rel=0.02)
         assert row.peak_bytes > row.state_bytes == first.state_bytes
-        assert (row.secondary_bytes > 0) == ("secondary" in
-                                             TECHNIQUES[row.name])
+        assert (row.secondary_bytes > 0) == (row.options.secondary != "none")
         assert row.sent["node"] <= first.sent["node"]
         # No resource can do with less, and no schedule is shorter.
         assert max(row.compute, *row.busy.values()) <= row.bound * 1.0001
@@ -91,16 +90,15 @@ def test_the_in_flight_limit_and_what_others_would_give(text, capsys):
 def test_tuning_is_for_the_rows_that_have_formats(text, recwarn):
     found = zpp.plan(text, mesh=NODES, device="h100", weights="i4",
                      tuning=zpp.Tuning(rotate=0, block=64))
-    tuned = {row.name: (row.options.tuning.rotate, row.options.tuning.block)
-             for row in found.predictions}
-    assert tuned["ZeRO++"] == tuned["qgZ"] == (0, 64)
-    assert tuned["qwZ + hpZ"] == (None, 64) and tuned["hpZ"] == (None, None)
+    assert {row.options.tuning for row in found.predictions} == {
+        zpp.Tuning(rotate=0, block=64)}
+    # Not of a row without any.
     assert [str(each.message) for each in recwarn] == []
 
 
 def test_on_slow_links_all_techniques_are_the_best(slow):
     assert slow["ZeRO++"].seconds < 0.5 * slow["FSDP"].seconds
-    assert slow.best().name == "ZeRO++"
+    assert slow.best.name == "ZeRO++"
 
 
 def test_differences_cost_memory(text, slow):
@@ -114,15 +112,9 @@ def test_differences_cost_memory(text, slow):
     report = zpp.rewrite(text, options, target="portable").report
     assert row.state_bytes == (without.state_bytes
                                + report["total"]["state_bytes"])
-    # If they are faster.
-    found = dataclasses.replace(found, predictions=(
-        *found.predictions[:-1],
-        dataclasses.replace(row, seconds=without.seconds / 2)))
-    assert found.best().name == "differences"
-    limit = (row.peak_bytes + without.peak_bytes) // 2
-    assert without.peak_bytes < limit < row.peak_bytes
-    assert found.best(limit).options.weights == "i8"
-    assert "; differences would take " in found.explain(found.best(limit), limit)
+    assert without.options.weights == "i8"
+    assert row.options.weights == "i4:delta"
+    assert without.peak_bytes < row.peak_bytes
 
 
 def micro_batches(count, **changes):
@@ -145,13 +137,14 @@ def test_micro_batches_have_a_row(scan):
     assert row.options.accumulate == "gpu"
     assert row.sent["node"] < 0.6 * without.sent["node"]
     assert row.seconds < 0.9 * without.seconds
-    assert found.best() == row
+    assert found.best == row
     # It is weighed against the memory.
     assert row.peak_bytes > without.peak_bytes
-    assert found.best(row.peak_bytes - 1) != row
-    assert ("ZeRO++, once per update would take"
-            in found.explain(found.best(row.peak_bytes - 1),
-                             row.peak_bytes - 1))
+    portable = {"mesh": NODES, "links": SLOW, "device": "h100", "target": "portable"}
+    limit = zpp.plan(text, **portable)[row.name].peak_bytes - 1
+    limited = zpp.plan(text, **portable, memory_limit=limit)
+    assert limited.best.name != row.name
+    assert "ZeRO++, once per update would take" in limited.why
     assert "ZeRO++, once per update" in found.table()
 
 
@@ -186,21 +179,24 @@ def test_measured_compute_takes_the_place_of_the_model(text, slow):
 
 
 def test_a_plan_must_fit_and_be_worth_it(text, slow):
-    limit = slow["ZeRO++"].peak_bytes - 1
-    best = slow.best(limit)
-    assert best.peak_bytes <= limit
-    others = [row for row in slow.predictions if row.peak_bytes > limit]
+    def plan(limit):
+        return zpp.plan(text, mesh=NODES, links=SLOW, device="h100",
+                        target="portable", memory_limit=limit)
+
+    limit = max(row.peak_bytes for row in plan(None).predictions) - 1
+    found = plan(limit)
+    assert found.best.peak_bytes <= limit
+    others = [row for row in found.predictions if row.peak_bytes > limit]
     assert others
-    why = slow.explain(best, limit)
-    assert all(f"{row.name} would take" in why for row in others
-               if row.seconds < best.seconds)
-    least = slow.best(1)
-    assert least.peak_bytes == min(row.peak_bytes for row in slow.predictions)
-    assert "nothing fits into 0.00 GiB" in slow.explain(least, 1)
+    assert all(f"{row.name} would take" in found.why for row in others
+               if row.seconds < found.best.seconds)
+    least = plan(1)
+    assert least.best.peak_bytes == min(row.peak_bytes for row in least.predictions)
+    assert "nothing fits into 0.00 GiB" in least.why
     # Where a technique gains less than 2 %, there is no reason to round.
     fast = zpp.plan(text, mesh=NODES, links=FAST_LINKS, device="h100",
                     compute=10.0)
-    assert fast.best().name == "FSDP"
+    assert fast.best.name == "FSDP"
 
 
 def test_options_restrict_the_rows(text):
@@ -237,9 +233,9 @@ def test_jit_plans_and_chooses():
     found = fast.plan(*shapes, device="h100")
     rewritten = fast.rewritten(*shapes)
     assert list(found.mesh.items()) == [("node", 2), ("gpu", 4)]
-    remark = rewritten.remarks[-1]
-    assert (remark.location, remark.severity) == ("plan", "remark")
-    assert remark.message.startswith(found.best().name)
+    (choice,) = rewritten.report["choices"]
+    assert choice["why"].startswith(found.best.name)
+    assert any(choice["why"] in remark.message for remark in rewritten.remarks)
     losses = train(trainer, fast, 2).losses
     assert losses[1] < losses[0] * 1.01
 
@@ -247,11 +243,12 @@ def test_jit_plans_and_chooses():
 def test_auto_takes_what_fits(text, slow):
     # As portable StableHLO, the target of text.
     options = zpp.Options(mesh=NODES, links=SLOW, target="portable")
-    plan = zpp.plan(text, options, device="h100")
+    plan = zpp.plan(text, options, device="h100", memory_limit=1)
     result = zpp.rewrite(text, zpp.Auto(device="h100", memory_limit=1),
                          mesh=NODES, links=SLOW)
-    best = plan.best(1)
-    assert f"{best.name}: predicted" in result.remarks[-1].message
+    best = plan.best
+    assert result.report["choices"][0]["why"] == plan.why
+    assert plan.why.startswith(f"{best.name}: predicted")
     changed = any(entry["rewritten"] for entry in result.report["collectives"])
     assert changed == (best.name != "FSDP")
     with pytest.raises(TypeError, match="expected zpp.Options, zpp.Auto or"):

@@ -27,7 +27,7 @@ func.func @main(%w: tensor<4xf32>) -> tensor<4xf32> {
 """
 #: Options of the pipeline only: zpp.jit starts a state itself, and zpp.plan has the
 #: device.
-ONLY_CXX = {"device", "start"}
+ONLY_CXX = {"device", "start", "choose", "plans", "compute-usec", "memory-limit"}
 #: Options that the front end follows itself.
 ONLY_PYTHON = {"tuning.compile-timeout"}
 

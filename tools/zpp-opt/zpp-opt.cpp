@@ -23,7 +23,6 @@
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <csignal>
-#include <vector>
 
 using namespace mlir;
 
@@ -61,75 +60,6 @@ struct VerifyInput : public PassWrapper<VerifyInput, OperationPass<>> {
     if (failed(zpp::verifyGuestOrder(getOperation())))
       signalPassFailure();
     markAllAnalysesPreserved();
-  }
-};
-
-/// Runs several pipelines, each on the module as it is here, which stays as it
-/// is. What is wanted from such pipelines are files that they write, such as
-/// reports.
-struct RunOnCopies : public PassWrapper<RunOnCopies, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RunOnCopies)
-
-  RunOnCopies() = default;
-  RunOnCopies(const RunOnCopies &other) : PassWrapper(other) {}
-
-  StringRef getArgument() const override { return "run-on-copies"; }
-  StringRef getDescription() const override {
-    return "Run pipelines on copies of the module, and keep the module";
-  }
-
-  void getDependentDialects(DialectRegistry &registry) const override {
-    std::vector<OpPassManager> found;
-    // Before it runs, nobody may be told what is wrong.
-    if (succeeded(parse(found, llvm::nulls())))
-      for (OpPassManager &pipeline : found)
-        pipeline.getDependentDialects(registry);
-  }
-
-  void runOnOperation() override {
-    ModuleOp module = getOperation();
-    std::vector<OpPassManager> found;
-    if (failed(parse(found, llvm::errs())))
-      return signalPassFailure();
-    OwningOpRef<ModuleOp> kept = module.clone();
-    for (OpPassManager &pipeline : found) {
-      if (failed(runPipeline(pipeline, module)))
-        return signalPassFailure();
-      OwningOpRef<ModuleOp> copy = kept->clone();
-      module->setAttrs(copy->getOperation()->getAttrDictionary());
-      module.getBodyRegion().takeBody(copy->getBodyRegion());
-    }
-  }
-
-  Option<std::string> pipelines{
-      *this, "pipelines",
-      llvm::cl::desc("a file with a pipeline in each line")};
-
-private:
-  LogicalResult parse(std::vector<OpPassManager> &found,
-                      llvm::raw_ostream &errors) const {
-    std::string message;
-    std::unique_ptr<llvm::MemoryBuffer> file =
-        openInputFile(pipelines.getValue(), &message);
-    if (!file) {
-      errors << "error: " << message << "\n";
-      return failure();
-    }
-    SmallVector<StringRef> lines;
-    file->getBuffer().split(lines, '\n', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-    for (StringRef line : lines) {
-      // A file that names itself would be read for ever.
-      if (line.contains(getArgument())) {
-        errors << "error: in '" << pipelines << "': expected pipelines "
-               << "without " << getArgument() << ", but got '" << line << "'\n";
-        return failure();
-      }
-      OpPassManager pipeline(ModuleOp::getOperationName());
-      if (failed(parsePassPipeline(line, pipeline, errors)))
-        return failure();
-      found.push_back(std::move(pipeline));
-    }
-    return success();
   }
 };
 
@@ -241,7 +171,6 @@ int main(int argc, char **argv) {
   PassRegistration<VerifyBytecode>();
   PassRegistration<VerifyOutput>();
   PassRegistration<DropOutput>();
-  PassRegistration<RunOnCopies>();
 
   // Show missed remarks unless the user chooses: nothing is left alone or
   // guessed silently.

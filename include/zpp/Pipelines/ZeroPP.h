@@ -20,6 +20,8 @@ namespace zpp {
 
 /// The pipeline chooses a value that suits the target.
 constexpr int64_t kDefaultCoalesceBytes = -1;
+/// 32, or 0 with i4 on each of several hops.
+constexpr int64_t kDefaultRotate = -1;
 /// Each loop and each function has one layer in flight.
 constexpr int64_t kDefaultPrefetchBytes = -1;
 
@@ -129,8 +131,9 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       *this, "accumulate",
       llvm::cl::desc("none, or the slowest tier, or the number of devices, of "
                      "the group within which gradients of micro-batches are "
-                     "added up before they cross slower tiers"),
-      llvm::cl::init("none")};
+                     "added up before they cross slower tiers (default: "
+                     "none)"),
+      llvm::cl::init("")};
   Option<bool> regather{
       *this, "regather",
       llvm::cl::desc("Gather weights again for the backward pass instead of "
@@ -158,6 +161,28 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "functions in the module @zpp_host, which zpp-bundle "
                      "compiles to a library")),
       llvm::cl::init(Target::Portable)};
+  Option<bool> choose{
+      *this, "choose",
+      llvm::cl::desc("Use those of the allowed techniques with which the step "
+                     "is predicted to be the fastest"),
+      llvm::cl::init(false)};
+  Option<std::string> plans{
+      *this, "plans",
+      llvm::cl::desc("With choose, a file for what is predicted of each "
+                     "set of techniques"),
+      llvm::cl::init("")};
+  Option<double> computeUsec{
+      *this, "compute-usec",
+      llvm::cl::desc("With choose: what a device computes in a step as it "
+                     "is written, if that was measured"),
+      llvm::cl::init(0)};
+  Option<int64_t> memoryLimit{
+      *this, "memory-limit",
+      llvm::cl::desc("Bytes that a device has. With target=cuda, the in-flight "
+                     "limit follows it where tuning.prefetch-bytes is not "
+                     "given, and so does secondary where nodes have one device "
+                     "(default: not known)"),
+      llvm::cl::init(0)};
   Tuning tuning{*this};
 };
 
@@ -171,7 +196,7 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
                             "before it is quantized, which spreads outliers: "
                             "32, or 0 for none (default: 0 with i4 on each "
                             "of several hops, otherwise 32)"),
-             llvm::cl::init(32)},
+             llvm::cl::init(kDefaultRotate)},
       coalesceBytes{
           options, "tuning.coalesce-bytes",
           llvm::cl::desc("Bytes that a device contributes to a buffer shared "

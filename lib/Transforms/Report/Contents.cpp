@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Report.h"
+#include "zpp/Transforms/Report.h"
+
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -155,6 +156,8 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       entry->second.origin = std::move(origin);
     }
 
+  if (auto choices = module->getAttrOfType<ArrayAttr>(kChoicesAttr))
+    llvm::append_range(report.choices, choices.getAsRange<DictionaryAttr>());
   report.schedule = getSchedule(module);
   if (auto bytes = module->getAttrOfType<IntegerAttr>(kPrefetchAttr))
     report.prefetchBytes = bytes.getInt();

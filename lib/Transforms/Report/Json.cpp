@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Report.h"
+#include "zpp/Transforms/Report.h"
 
 #include "llvm/Support/JSON.h"
 
@@ -161,6 +161,13 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
   // order in which an Object has them.
   llvm::json::OStream json(os, /*IndentSize=*/2);
   json.object([&] {
+    json.attributeArray("choices", [&] {
+      for (DictionaryAttr choice : report.choices)
+        json.object([&] {
+          for (StringRef key : {"options", "why"})
+            json.attribute(key, choice.getAs<StringAttr>(key).getValue());
+        });
+    });
     json.attributeArray("collectives", [&] {
       for (const Entry &entry : report.entries)
         json.object([&] { writeCollective(json, report.mesh, entry); });

@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Report.h"
+#include "zpp/Transforms/Report.h"
+
 #include "llvm/Support/Format.h"
 
 #include <map>
@@ -16,8 +17,7 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::report;
 
-/// 1536 -> "1.5 KiB"
-static std::string formatBytes(int64_t bytes) {
+std::string zpp::report::formatBytes(int64_t bytes) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
@@ -244,6 +244,8 @@ void zpp::report::printTable(const Report &report, raw_ostream &os) {
      << report.mesh.str() << "\n\n";
   printRows(makeRows(report), os);
   printMemory(report, os);
+  for (DictionaryAttr choice : report.choices)
+    os << "\nchosen: " << choice.getAs<StringAttr>("why").getValue() << "\n";
   printLeftAlone(report.entries, os);
   printTime(report, os);
   printSchedule(report.schedule, os);

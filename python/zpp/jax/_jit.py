@@ -221,7 +221,8 @@ class JittedStep(_CountedStep):
         return self._widened.get((key, place, floors), loaded).rewritten
 
     def plan(self, *args, device: str | None = None,
-             compute: float | None = None, **kwargs) -> Plan:
+             compute: float | None = None, memory_limit: int | None = None,
+             **kwargs) -> Plan:
         """Predicts a call with these arguments, as it is written and with
         each technique: see `zpp.plan`. Nothing is compiled for a device, and the
         arguments may be `jax.ShapeDtypeStruct`s. Formats are those of the options,
@@ -234,7 +235,7 @@ class JittedStep(_CountedStep):
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
         return plan_text(text, options, device=device or find_device(),
-                         compute=compute)
+                         compute=compute, memory_limit=memory_limit)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
@@ -373,7 +374,8 @@ class LibraryStep(_CountedStep):
         return self._ask(JittedStep.lower, args, kwargs)
 
     def plan(self, *args, device: str | None = None,
-             compute: float | None = None, **kwargs) -> Plan:
+             compute: float | None = None, memory_limit: int | None = None,
+             **kwargs) -> Plan:
         """As in `JittedStep`."""
         return self._ask(lambda inner, *given, **named: inner.plan(
             *given, device=device, compute=compute, **named), args, kwargs)

@@ -7,12 +7,12 @@ import dataclasses
 import jax
 import numpy as np
 
-from zpp._compiler import Rewritten, compile_text, find_bundler, logger, rewrite_text
-from zpp._compiler import warn_if_nothing_was_rewritten, with_bundle, with_reason
+from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
+from zpp._compiler import warn_if_nothing_was_rewritten, with_choices
 from zpp._effects import warn_of_no_effect
 from zpp._option_kinds import MEASURED
 from zpp._options import Options
-from zpp._plan import Auto, choose_if, fit_in_flight, keep_whole
+from zpp._plan import ANY_DEVICE, Auto
 from zpp._warn import warn
 from zpp.jax import _runtime
 from zpp.jax._export import Step
@@ -47,11 +47,10 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             raise
         text, is_complete = step.text(), False
         warn_of_shardings(error)
-    auto = auto and complete_auto(auto, devices)
-    options, why = choose_if(auto, text, options.replace(target=target))
-    options, result = _rewrite_to_fit(text, options, target, auto, devices)
-    result = with_reason(result, why)
-    if is_complete and why is None:
+    result = rewrite_text(text, options, target,
+                          machine=_find_machine(options, target, auto, devices))
+    options = with_choices(options, result)
+    if is_complete and not (auto and result.report["choices"]):
         warn_if_nothing_was_rewritten(
             result, options, "it is a step for one device; place its arguments "
             "on a mesh (jax.sharding.NamedSharding)"
@@ -75,34 +74,18 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     return dataclasses.replace(result, step=rewritten)
 
 
-def _rewrite_to_fit(text: str, options: Options, target: str, auto: Auto | None,
-                    devices: jax.sharding.Mesh | None) -> tuple[Options, Rewritten]:
-    """`rewrite_text`, and the options for it: by default with whole weights where nodes
-    have one device, and with an in-flight limit that fits the memory of the devices."""
-    limit = None
-    if target != "portable" and options.tuning.prefetch_bytes is None:
-        if auto:
-            limit = auto.memory_limit
-        elif devices is not None:
-            limit = find_memory_limit(devices)
-    if limit is None:
-        return options, rewrite_text(text, options, target)
-    # The peak does not depend on it.
-    device = (auto and auto.device) or find_device() or _ANY_DEVICE
-    result = compile_text(text, options, target, device=device)
-    whole = None
-    if auto is None:
-        options, whole = keep_whole(text, options, result, device, limit)
-    if whole is not None:
-        logger.info("%s", whole)
-        result = compile_text(text, options, target, device=device)
-    options, why = fit_in_flight(text, options, result, device, limit)
-    if why is not None:
-        logger.warning("%s", why)
-        result = compile_text(text, options, target, device=device)
-    result = with_reason(with_reason(with_bundle(result, options), whole), why)
-    return options, dataclasses.replace(
-        result, report={**result.report, "memory_limit": limit})
+def _find_machine(options: Options, target: str, auto: Auto | None,
+                  devices: jax.sharding.Mesh | None) -> dict:
+    """The facts by which the compiler chooses: by default an in-flight limit that fits
+    the memory of the devices, and whole weights where nodes have one device."""
+    if auto:
+        return complete_auto(auto, devices).machine()
+    if (target == "portable" or devices is None
+            or options.tuning.prefetch_bytes is not None):
+        return {}
+    limit = find_memory_limit(devices)
+    return {"memory-limit": limit, "device": find_device() or ANY_DEVICE
+            } if limit else {}
 
 
 def with_links(options: Options, target: str, devices: jax.sharding.Mesh | None
@@ -191,10 +174,6 @@ def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
 
 #: Devices that the compiler knows, as JAX calls them.
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
-#: The device where one is needed and none of these is there.
-_ANY_DEVICE = "h100"
-
-
 def complete_auto(auto: Auto, devices: jax.sharding.Mesh | None) -> Auto:
     """The same with what JAX knows of its devices.
 

@@ -17,12 +17,13 @@ MESSAGE = "expected a format none, i8 or i4, but got 'i2'"
 MODULE = 'module attributes {zpp.machine = {mesh = "node:2,gpu:4"}} {}\n'
 # What some cannot do without.
 OPTIONS = {
-    "run-on-copies": "=pipelines={folder}/pipelines.txt",
     "zero-import-compiled": "=mesh=node:2,gpu:4",
 }
 # Pipelines have other passes with other options.
 OTHERS = [
     "zeropp=mesh=node:2,gpu:4 weights=i4:delta frozen=keep start=all links=node=50gbit,gpu=400gbyte",
+    "zeropp=choose=true plans= memory-limit=1 links=node=50gbit,gpu=400gbyte target=cuda",
+    "zeropp=memory-limit=1 target=cuda",
     "zeropp=target=cuda accumulate=gpu updated=i8 regather=true",
     "zero-bufferize-host=reuse=any",
     "zero-report-options=warnings={{what it does, and 'why'},{write a=b}}",
@@ -54,9 +55,8 @@ def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "module.mlir").write_text(MODULE)
-    (folder / "pipelines.txt").write_text("")
     names = re.findall(r"^ +--([\w-]+) +-   ", opt("--help").stdout, re.M)
-    flags = [name + OPTIONS.get(name, "").format(folder=folder) for name in names] + OTHERS
+    flags = [name + OPTIONS.get(name, "") for name in names] + OTHERS
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         errors = list(filter(None, pool.map(reproduce, flags, itertools.repeat(folder), itertools.count())))
     print(*errors, sep="\n")
