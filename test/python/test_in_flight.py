@@ -89,6 +89,19 @@ def test_the_largest_limit_that_fits(monkeypatch, large, peaks, caplog):
 
 
 @pytest.mark.compiler
+def test_what_begins_a_state_is_for_the_same_device(monkeypatch, large):
+    devices = []
+
+    def rewrite(*args, rewrite_text=_rewrite.rewrite_text, **more):
+        devices.append(more["machine"]["device"])
+        return rewrite_text(*args, **more)
+
+    monkeypatch.setattr(_rewrite, "rewrite_text", rewrite)
+    assert rewritten(monkeypatch, large, 1 << 40, weights="i4:delta").step.start
+    assert devices == ["h100"] * 2
+
+
+@pytest.mark.compiler
 def test_where_none_fits_the_least_is_taken(monkeypatch, large, peaks):
     result = rewritten(monkeypatch, large, 1)
     assert peaks[result.report["prefetch_bytes"]] == min(peaks.values())

@@ -47,8 +47,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             raise
         text, is_complete = step.text(), False
         warn_of_shardings(error)
-    result = rewrite_text(text, options, target,
-                          machine=_find_machine(options, target, auto, devices))
+    machine = _find_machine(options, target, auto, devices)
+    result = rewrite_text(text, options, target, machine=machine)
     options = with_choices(options, result)
     if is_complete and not (auto and result.report["choices"]):
         warn_if_nothing_was_rewritten(
@@ -64,7 +64,9 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     warn_of_no_effect(result, options)
     if rewritten.state is not None:
         def begin(what: str) -> Step:
-            begun = rewrite_text(text, options, target, start=what)
+            # It keeps what the step takes, so it decides by the same device.
+            begun = rewrite_text(text, options, target, start=what,
+                                 machine={"device": machine.get("device")})
             return step.beginning(begun.text, begun.bundle)
 
         state = rewritten.state
