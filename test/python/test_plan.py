@@ -109,7 +109,7 @@ def test_differences_cost_memory(text, slow):
     without, row = found["ZeRO++"], found["differences"]
     assert without.sent == slow["ZeRO++"].sent
     assert row.sent["node"] < 0.72 * without.sent["node"]
-    report = zpp.rewrite(text, options, target="portable").report
+    report = zpp.rewrite(text, options, target="cuda").report
     assert row.state_bytes == (without.state_bytes
                                + report["total"]["state_bytes"])
     assert without.options.weights == "i8"

@@ -45,3 +45,10 @@ def test_a_layer_travels_as_without_a_loop(weights):
 
     # The embedding travels alone.
     assert count_gradients(loop) == count_gradients(written) + 1, (loop, written)
+
+
+def test_small_weights_travel_with_differences():
+    """Where the links are known, they would be faster alone without hops."""
+    found = transfers(LARGE, weights="i4:delta", links="node=25gbit,gpu=400gbyte")
+    # The first layer travels with the embedding.
+    assert found["forward", "weight", 8] == LAYERS - 1, found

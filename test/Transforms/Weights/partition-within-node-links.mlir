@@ -4,6 +4,8 @@
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=SLOW
 // RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte,gpu=400gbyte" --zero-partition-within-node=split-small=true \
 // RUN:   --remarks-filter=none | FileCheck %s --check-prefix=BESIDE
+// RUN: zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte,gpu=400gbyte" --zero-partition-within-node="split-small=true between-steps=all" \
+// RUN:   --remarks-filter=none | FileCheck %s --check-prefix=DIFFERENCES
 // RUN: not zpp-opt %s --zero-import-collectives="mesh=node:2,gpu:4 links=node=5gbyte" 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MISSING
 
@@ -63,6 +65,31 @@ func.func @small(%w: tensor<512x4096xbf16>, %b: tensor<8xbf16>) -> (!whole, !sma
   %11 = zero.from_local %6#1 : tensor<8xbf16> to !small
   %12 = zero.all_gather %11 along ["node", "gpu"] {zpp.origin = {id = 6}} : !small to !small_whole
   return %3, %5, %10, %12 : !whole, !small_whole, !whole, !small_whole
+}
+
+// Nor beside weights of which differences will be sent: these are quantized
+// later. Others that are not quantized are left to XLA, which joins nothing.
+
+// BESIDE-LABEL: func @differences
+// BESIDE: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 7
+// BESIDE: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take 42 usec, with a secondary partition 51"
+// DIFFERENCES-LABEL: func @differences
+// DIFFERENCES: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 7
+// DIFFERENCES: along ["node"] {zpp.keep, zpp.origin = {gets = ["secondary"], id = 8
+// DIFFERENCES: along ["gpu"] {zpp.origin = {id = 8
+// DIFFERENCES: along ["gpu"] {zpp.origin = {id = 9
+// DIFFERENCES: along ["gpu"] {zpp.origin = {id = 10
+func.func @differences(%w: tensor<512x4096xbf16>, %b: tensor<8xbf16>) -> (!whole, !small_whole, !whole, !small_whole) {
+  %0 = zero.from_local %w : tensor<512x4096xbf16> to !primary
+  %1 = zero.all_gather %0 along ["node", "gpu"] {zpp.origin = {id = 7}} : !primary to !whole
+  %2 = zero.from_local %b : tensor<8xbf16> to !small
+  %3 = zero.all_gather %2 along ["node", "gpu"] {zpp.origin = {id = 8}} : !small to !small_whole
+  %4:2 = stablehlo.optimization_barrier %w, %b : tensor<512x4096xbf16>, tensor<8xbf16>
+  %5 = zero.from_local %4#0 : tensor<512x4096xbf16> to !primary
+  %6 = zero.all_gather %5 along ["node", "gpu"] {zpp.origin = {id = 9}} : !primary to !whole
+  %7 = zero.from_local %4#1 : tensor<8xbf16> to !small
+  %8 = zero.all_gather %7 along ["node", "gpu"] {zpp.origin = {id = 10}} : !small to !small_whole
+  return %1, %3, %6, %8 : !whole, !small_whole, !whole, !small_whole
 }
 
 // On two nodes of two, hops over equal links take a sixth less than two gathers

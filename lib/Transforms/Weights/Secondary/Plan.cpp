@@ -142,7 +142,9 @@ void SecondaryPlanner::splitBesideOthers(
   llvm::DenseMap<Moment, const SecondaryPlan *> others;
   for (const WeightDecision &decision : decisions) {
     // A gather that is not quantized is left to XLA, so nothing can join it.
-    if (!decision.plan || !decision.plan->axes.primary.getQuant())
+    // Differences are quantized later.
+    if (!decision.plan || (betweenSteps != BetweenSteps::All &&
+                           !decision.plan->axes.primary.getQuant()))
       continue;
     const SecondaryPlan &plan = *decision.plan;
     // In a block, only the first one has both hops.
