@@ -246,6 +246,7 @@ private:
 
   void addStart(Operation *start, int64_t number) {
     ScheduleEvent event;
+    event.op = start;
     event.isStart = true;
     event.transfer = number;
     if (getStartedFunction(start))
@@ -282,9 +283,10 @@ private:
       ScheduleEvent &event = events[index];
       bool isGather = event.role == Role::Weight;
       int64_t total = inFlight[isGather];
-      if (isGather && budget >= 0 && total > budget &&
-          total > event.bytesInFlight)
-        event.flag = "gathered too early: more in flight than may be";
+      event.isMisplaced =
+          budget >= 0 && total > budget && total > event.bytesInFlight;
+      if (event.isMisplaced)
+        event.flag = "started too early: more in flight than may be";
       event.bytesInFlight = std::max(total, event.bytesInFlight);
     }
     unsettled.clear();
@@ -296,6 +298,7 @@ private:
     if (it == begun.end())
       return;
     ScheduleEvent event = it->second.event;
+    event.op = wait;
     event.isStart = false;
     bool isGather = event.role == Role::Weight;
     inFlight[isGather] -= it->second.bytes;
@@ -304,9 +307,11 @@ private:
     event.flag = "";
     if (Operation *next = getNextCompute(wait))
       event.before = describeOp(next);
+    event.isMisplaced =
+        isGather && event.heavyOps > 0 && isEarly(wait, heavyOps);
     if (event.heavyOps == 0)
       event.flag = "nothing heavy to hide under";
-    else if (isGather && isEarly(wait, heavyOps))
+    else if (event.isMisplaced)
       event.flag = "waited for too early: it is needed later";
     events.push_back(event);
   }

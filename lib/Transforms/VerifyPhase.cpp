@@ -7,6 +7,7 @@
 
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Loops/Planned.h"
 #include "zpp/Transforms/Passes.h"
@@ -103,6 +104,27 @@ static LogicalResult verifyScheduled(Operation *op) {
   return isOfScatterLeftAlone(op) ? success() : verifyDecomposedOp(op);
 }
 
+/// P5, of a module that zero-overlap-collectives has scheduled.
+static LogicalResult verifyPlaces(ModuleOp module) {
+  auto most = module->getAttrOfType<IntegerAttr>(kPrefetchAttr);
+  if (!most)
+    return success();
+  bool isKept = true;
+  for (const ScheduleEvent &event : getSchedule(module)) {
+    if (!event.isMisplaced)
+      continue;
+    isKept = false;
+    if (event.isStart)
+      event.op->emitError("expected at most ")
+          << most.getInt() << " bytes in flight, but got "
+          << event.bytesInFlight;
+    else
+      event.op->emitError("expected a wait where weights are needed, but got "
+                          "one with a heavy op in between");
+  }
+  return success(isKept);
+}
+
 /// P6.
 static LogicalResult verifyLeft(Operation *op) {
   if (isa_and_present<ZeroDialect>(op->getDialect()))
@@ -152,7 +174,8 @@ public:
       return WalkResult::advance();
     });
     if (after == PipelinePhase::Schedule)
-      isMet &= succeeded(verifySchedule(getOperation()));
+      isMet &= succeeded(verifySchedule(getOperation())) &&
+               succeeded(verifyPlaces(getOperation()));
     if (!isMet)
       return signalPassFailure();
     markAllAnalysesPreserved();

@@ -81,6 +81,7 @@ bool hasRole(mlir::Operation *start, Role role);
 
 /// A start or a wait of the schedule.
 struct ScheduleEvent {
+  mlir::Operation *op = nullptr;
   bool isStart = false;
   /// The number of the start, in program order.
   int64_t transfer = 0;
@@ -103,12 +104,14 @@ struct ScheduleEvent {
   int64_t heavyOps = 0;
   /// A problem with its place, or empty.
   std::string flag;
+  /// True if zero-overlap-collectives would not have placed it so.
+  bool isMisplaced = false;
 };
 
 /// All starts and waits of the step in program order, which is the same on
-/// every rank. Flags weights that are gathered too early (more in flight than
-/// `zpp.prefetch_bytes` of the module) or waited for before they are needed,
-/// and starts without a heavy op to hide under.
+/// every rank. Flags starts that are too early (more in flight than
+/// `zpp.prefetch_bytes` of the module), weights that are waited for before they
+/// are needed, and starts without a heavy op to hide under.
 llvm::SmallVector<ScheduleEvent> getSchedule(mlir::ModuleOp module);
 
 /// "stablehlo.dot_general at step.py:12:3"

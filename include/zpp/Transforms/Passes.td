@@ -28,10 +28,10 @@ def ReportPass : Pass<"zero-report", "::mlir::ModuleOp"> {
 
     With `target=cuda` it also shows the schedule: every start and wait in
     order, the op of the compute before which it stands, the bytes in flight and
-    the number of heavy ops between start and wait. It flags weights that are
-    gathered too early (more than the schedule's `prefetch-bytes` in flight),
-    weights that are waited for before they are needed, and transfers without a
-    heavy op to hide under.
+    the number of heavy ops between start and wait. It flags starts that are too
+    early (more than the schedule's `prefetch-bytes` in flight), weights that are
+    waited for before they are needed, and transfers without a heavy op to hide
+    under.
 
     Bytes are those of the minimal algorithm: a plain gather or scatter crosses
     a tier once, and a direct all-to-all sends each pair's part. Scales and
@@ -87,7 +87,9 @@ def VerifyPhasePass : Pass<"zero-verify-phase", "::mlir::ModuleOp"> {
       without starts and waits. A scatter that was left alone, for a reason
       (`zpp.reason`), may still be on partitioned tensors.
     - P5: after `schedule`, the same with starts and waits, which match. All
-      loops are written as planned.
+      loops are written as planned. No more is in flight under compute than the
+      schedule's `prefetch-bytes`, but for one transfer alone, and weights are
+      waited for where they are needed.
     - P6: after `leave`, there is no `zero` op and no partitioned tensor in the
       step, and none of the attributes that passes only leave to each other.
 
