@@ -143,7 +143,8 @@ static Value lower(StablehloBuilder &b, DequantizeReduceQuantizeOp op,
 static Value lower(StablehloBuilder &b, AllToAllOp op, Value input) {
   if (op.getGroupSize() == 1)
     return input;
-  Operation *exchange = b.allToAll(input, getGroups(op), 0);
+  Operation *exchange =
+      b.allToAll(input, getGroups(op), /*split=*/0, /*join=*/0);
   copyMarks(op, exchange);
   return exchange->getResult(0);
 }

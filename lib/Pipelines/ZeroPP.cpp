@@ -200,6 +200,8 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
     pm.addPass(createSendUpdatesPass(updates));
   }
   if (isOn(options.moments)) {
+    // What an owner computes needs no gather.
+    pm.addPass(createAssignOwnersPass());
     // What is kept of weights, and differences, are not for them.
     QuantizeAllGatherPassOptions ofMoments;
     ofMoments.format = options.moments;
@@ -269,7 +271,16 @@ static void addDecomposePhase(OpPassManager &pm, const ZeroPPOptions &options) {
     exchanges.block = settings.block;
     pm.addPass(createQuantizeExchangesPass(exchanges));
   }
-  if (isOn(options.gradients) || isOn(options.exchanges)) {
+  if (isOn(options.moments)) {
+    // Those of owners.
+    QuantizeExchangesPassOptions ofMoments;
+    ofMoments.format = options.moments;
+    ofMoments.block = settings.block;
+    ofMoments.moments = true;
+    pm.addPass(createQuantizeExchangesPass(ofMoments));
+  }
+  if (isOn(options.gradients) || isOn(options.exchanges) ||
+      isOn(options.moments)) {
     // The order of slices becomes explicit before anything is quantized: a
     // wire chunk must hold what one device is to get.
     pm.addPass(createReorderSlicesPass());

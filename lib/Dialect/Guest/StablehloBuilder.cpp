@@ -297,12 +297,15 @@ Operation *StablehloBuilder::allGather(Value value, WrittenGroups groups,
 }
 
 Operation *StablehloBuilder::allToAll(Value value, WrittenGroups groups,
-                                      int64_t dim) {
+                                      int64_t split, int64_t join) {
+  SmallVector<int64_t> shape(shapeOf(value));
+  shape[split] /= groups.size;
+  shape[join] *= groups.size;
   SmallVector<NamedAttribute> attributes = collective(groups.attr);
-  attributes.push_back(integer("split_dimension", dim));
-  attributes.push_back(integer("concat_dimension", dim));
+  attributes.push_back(integer("split_dimension", split));
+  attributes.push_back(integer("concat_dimension", join));
   attributes.push_back(integer("split_count", groups.size));
-  return create("all_to_all", value, value.getType(), attributes);
+  return create("all_to_all", value, typeOf(value).clone(shape), attributes);
 }
 
 std::unique_ptr<Region> StablehloBuilder::sum(Type element) {

@@ -374,14 +374,16 @@ private:
     int64_t padding = total;
     for (TravelPart part : parts)
       padding -= part.rowBytes;
-    for (TravelPart part : parts)
-      for (Origin &origin : getOrigins(part.exchange)) {
+    for (TravelPart part : parts) {
+      SmallVector<Origin> all = getOrigins(part.exchange);
+      for (Origin &origin : all) {
         if (origin.share == 0)
-          origin.share = part.rowBytes;
+          origin.share = part.rowBytes / all.size();
         if (part.exchange == parts.back().exchange)
           origin.share += std::exchange(padding, 0);
         origins.push_back(getOriginAttr(&getContext(), origin));
       }
+    }
     joined->setAttr(kOriginAttr, ArrayAttr::get(&getContext(), origins));
   }
 

@@ -39,7 +39,8 @@ public:
     SmallVector<Operation *> exchanges;
     module.walk([&](Operation *op) {
       if (getGuestCollective(op) == CollectiveKind::AllToAll &&
-          hasRole(getOrigins(op), Role::Exchange) && !op->hasAttr(kReasonAttr))
+          hasRole(getOrigins(op), moments ? Role::Moment : Role::Exchange) &&
+          !op->hasAttr(kReasonAttr))
         exchanges.push_back(op);
     });
     if (!*quant || exchanges.empty())
@@ -128,7 +129,9 @@ private:
   void rewrite(const CollectiveView &view, const Mesh &mesh, const Plan &plan) {
     Operation *op = view.op;
     OpBuilder builder(op);
-    Location loc = getNamedLocation(op, Role::Exchange, Value());
+    // Those of owners have the names of what they replace.
+    Location loc =
+        moments ? op->getLoc() : getNamedLocation(op, Role::Exchange, Value());
     auto from = cast<RankedTensorType>(op->getOperand(0).getType());
     auto to = cast<RankedTensorType>(op->getResult(0).getType());
     RankedTensorType chunks =

@@ -115,8 +115,11 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
                                            times ? times.getInt() : 1));
     Bytes sent = collective.getSentBytes(mesh);
     int64_t chunkBytes = 0;
+    auto getShare = [](const Origin &origin) {
+      return std::max<int64_t>(origin.share, 1);
+    };
     for (const Origin &origin : origins)
-      chunkBytes = addSaturating(chunkBytes, origin.share);
+      chunkBytes = addSaturating(chunkBytes, getShare(origin));
     for (Origin &origin : origins) {
       Entry &entry = entries[origin.id];
       if (numOps[origin.id]++ == 0) {
@@ -128,9 +131,9 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       if (!origin.reason.empty())
         entry.reason = origin.reason;
       Bytes share = sent;
-      if (origins.size() > 1 && chunkBytes > 0)
+      if (origins.size() > 1)
         for (int64_t &bytes : share)
-          bytes = multiplySaturating(bytes / chunkBytes, origin.share);
+          bytes = multiplySaturating(bytes / chunkBytes, getShare(origin));
       add(entry.after, share, collective.trips.value_or(1));
       // Copies of an iteration send as much each time; hops do not.
       Bytes all(numAxes, 0);

@@ -130,8 +130,10 @@ public:
   mlir::Value reduceMax(mlir::Value value);
   mlir::Operation *allGather(mlir::Value value, WrittenGroups groups,
                              int64_t dim);
+  /// Sends part i of dim `split` to device i, and joins what arrives along dim
+  /// `join`.
   mlir::Operation *allToAll(mlir::Value value, WrittenGroups groups,
-                            int64_t dim);
+                            int64_t split, int64_t join);
   /// Reduces with a sum.
   mlir::Operation *reduceScatter(mlir::Value value, WrittenGroups groups,
                                  int64_t dim);

@@ -53,7 +53,8 @@ def QuantizeExchangesPass : Zpp_ModulePass<"zero-quantize-exchanges"> {
     `unpack_slices`. Chunks are quantized along the last dim, and no block has
     elements of two rows. One that stays within a node stays as it is where
     links are not known, and so does one that would not become faster where they
-    are.
+    are. With `moments`, it rewrites the exchanges of `zero-assign-owners`
+    instead.
 
     ```
     stablehlo.all_to_all %x           ->  unpack(all_to_all %x wire <i8>)
@@ -62,6 +63,9 @@ def QuantizeExchangesPass : Zpp_ModulePass<"zero-quantize-exchanges"> {
   let options = [
     FormatOption<"i8", "none or i8">,
     BlockOption,
+    Option<"moments", "moments", "bool", "false",
+           "Quantize exchanges of momenta with their owners, instead of those "
+           "with experts">,
   ];
 }
 

@@ -207,4 +207,28 @@ def SendUpdatesPass : Zpp_ModulePass<"zero-send-updates"> {
   ];
 }
 
+def AssignOwnersPass : Zpp_ModulePass<"zero-assign-owners"> {
+  let summary = "Have each orthogonalization done by one device (Muon)";
+  let description = [{
+    Of momenta that all devices gather (R19), to compute the same of each and to
+    take their own slices of the results, each device gets one, whole: an
+    all-to-all brings it the parts of this one, and another one takes the slices
+    of its result to the others. Of a stack of momenta a device gets some of the
+    layers.
+
+    ```
+    %m0 = all_gather %a               ->  %m = all_to_all [%a, %b]
+    %m1 = all_gather %b                   all_to_all f(%m)
+    slice of f(%m0), slice of f(%m1)
+    ```
+
+    Devices run the same program, whichever momentum they have, as long as the
+    same ops of the same shapes follow from each of them, of the momentum and
+    constants alone. Where there are fewer than devices, some have the last one,
+    too. Momenta stay as they are of which more than slices is used; where links
+    are known, if time is not less; and where they are not, if exchanges send more
+    over the slowest ones than gathers do.
+  }];
+}
+
 #endif // ZPP_TRANSFORMS_WEIGHTS_PASSES

@@ -1,0 +1,271 @@
+//===- OwnedWork.cpp - What devices compute of gathered momenta -----------===//
+//
+// Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Weights/Owners/OwnedWork.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/SymbolTable.h"
+#include "zpp/Dialect/Guest/Calls.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/While.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace zpp;
+using namespace zpp::zero;
+
+RankedTensorType OwnedWork::getWholeType() const {
+  return cast<RankedTensorType>(whole.getType());
+}
+
+RankedTensorType OwnedWork::getResultType() const {
+  return cast<RankedTensorType>(result.getType());
+}
+
+std::vector<AxisRef> OwnedWork::getAxes() const {
+  Operation *op = gather;
+  SmallVector<AxisRef> refs = cast<CollectiveOpInterface>(op).getAxisRefs();
+  return {refs.begin(), refs.end()};
+}
+
+//===----------------------------------------------------------------------===//
+// Computation
+//===----------------------------------------------------------------------===//
+
+/// True if `op` is one that gives each device its own part of its operand, such
+/// as a border of a manual computation, or of which nothing is known.
+static bool isOfDevice(Operation *op) {
+  return isNamed(op, guest::kCustomCall) ||
+         op->getName().getDialectNamespace() != "stablehlo";
+}
+
+/// True if `root`, and all ops in it, compute their results of their operands
+/// and of nothing else, so that all devices with the same operands have the
+/// same results. With `mayCall`, functions that they call may do other things.
+static bool isComputation(Operation *root, bool mayCall = false) {
+  return !containsOp(root, [&](Operation *op) {
+    if (isa<func::CallOp>(op))
+      return !mayCall;
+    return isOfDevice(op) ||
+           (!isDeterministic(op) && getProductFlops(op) == 0 &&
+            !isBarrier(op) && !isNamed(op, guest::kReduce) && !isWhile(op) &&
+            !isNamed(op, guest::kReturn));
+  });
+}
+
+/// True if `value` is made of constants, and so has the same elements on all
+/// devices.
+static bool isConstant(Value value) {
+  llvm::SetVector<Value> pending;
+  pending.insert(value);
+  for (size_t i = 0; i < pending.size(); ++i) {
+    Operation *op = pending[i].getDefiningOp();
+    if (!op || isOfDevice(op) || !isDeterministic(op))
+      return false;
+    pending.insert(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
+/// True if two values that are made of constants have the same elements.
+static bool isSameConstant(Value a, Value b) {
+  if (!isConstant(a) || !isConstant(b))
+    return false;
+  llvm::SetVector<std::pair<Value, Value>> pending;
+  pending.insert({a, b});
+  for (size_t i = 0; i < pending.size(); ++i) {
+    auto [left, right] = pending[i];
+    if (!OperationEquivalence::isEquivalentTo(
+            left.getDefiningOp(), right.getDefiningOp(),
+            [&](Value left, Value right) {
+              pending.insert({left, right});
+              return success();
+            },
+            nullptr, OperationEquivalence::IgnoreLocations))
+      return false;
+  }
+  return true;
+}
+
+/// Calls `handle` with each value that `op`, or an op in it, reads from
+/// outside of `op`.
+static void forEachRead(Operation *op, llvm::function_ref<void(Value)> handle) {
+  op->walk([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      if (!op->isAncestor(operand.getParentBlock()->getParentOp()))
+        handle(operand);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+OwnedWorks::OwnedWorks(ModuleOp module)
+    : copies(getModuleCopies(module)), tables(copies.partitions) {}
+
+/// True if `use` cuts out the slice of a value that belongs to the device, as
+/// the gather has them.
+bool OwnedWorks::isOwnSlice(OpOperand &use, const OwnedWork &work) {
+  std::string error;
+  if (use.getOperandNumber() != 0)
+    return false;
+  std::optional<PartitionSlice> slice = tables.getSlice(use.getOwner(), error);
+  if (!slice)
+    return false;
+  auto getSize = [&](Value value) {
+    return cast<RankedTensorType>(value.getType()).getDimSize(slice->dim);
+  };
+  std::vector<AxisRef> axes = work.getAxes();
+  int64_t size = getSize(slice->op->getResult(0));
+  if (getSize(use.get()) != size * zpp::numDevices(axes))
+    return false;
+  Mesh mesh = AllGatherOp(work.gather).getMeshAttr().getMesh();
+  return llvm::all_of(mesh.getGroups(axes), [&](const auto &group) {
+    return llvm::all_of(llvm::enumerate(group), [&](auto device) {
+      return slice->offsets[device.value()] ==
+             static_cast<int64_t>(device.index()) * size;
+    });
+  });
+}
+
+Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
+  ShardType from = gather.getOperand().getType();
+  OwnedWork work{gather, {}, {}, {}, {}, -1};
+  int64_t devices = gather.getMeshAttr().getMesh().numDevices();
+  if (copies.replicas != 1 || copies.partitions != devices)
+    return LeftAlone("the module is not for " + std::to_string(devices) +
+                     " partitions, and nothing tells their slices");
+  if (!gather->hasOneUse() || from.getQuant() || !gather.getType().isWhole() ||
+      ArrayRef(work.getAxes()) != ArrayRef(from.getAxes()) ||
+      from.getAxes().size() != from.getFactors().size())
+    return LeftAlone("it is one of several hops");
+  auto border = dyn_cast<ToLocalOp>(*gather->user_begin());
+  if (!border)
+    return LeftAlone("it is one of several hops");
+  work.whole = border.getLocal();
+  Block *block = border->getBlock();
+  llvm::SetVector<Operation *> ops;
+  SmallVector<Value> pending{work.whole};
+  while (!pending.empty())
+    for (OpOperand &use : pending.pop_back_val().getUses()) {
+      Operation *op = block->findAncestorOpInBlock(*use.getOwner());
+      if (op == use.getOwner() && isOwnSlice(use, work)) {
+        work.slices.push_back(op);
+        continue;
+      }
+      if (!isComputation(op))
+        return LeftAlone("all devices need all of what follows from it, for " +
+                         op->getName().getStringRef().str());
+      if (ops.insert(op))
+        llvm::append_range(pending, op->getResults());
+    }
+  if (work.slices.empty())
+    return LeftAlone("devices take no slice of what follows from it");
+  work.result = work.slices.front()->getOperand(0);
+  std::string error;
+  work.dim = tables.getSlice(work.slices.front(), error)->dim;
+  for (Operation *slice : work.slices)
+    if (slice->getOperand(0) != work.result ||
+        tables.getSlice(slice, error)->dim != work.dim)
+      return LeftAlone("devices take slices of several tensors that follow "
+                       "from it");
+  if (work.result == work.whole)
+    return LeftAlone("nothing is computed of it");
+  work.ops = ops.takeVector();
+  llvm::sort(work.ops,
+             [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+  llvm::DenseSet<Operation *> own(work.ops.begin(), work.ops.end());
+  bool isAlone = true;
+  for (Operation *op : work.ops)
+    forEachRead(op, [&](Value value) {
+      isAlone &= value == work.whole || own.contains(value.getDefiningOp()) ||
+                 isConstant(value);
+    });
+  if (!isAlone)
+    return LeftAlone("what follows from it is made of other things, too, which "
+                     "devices may have differently");
+  return work;
+}
+
+//===----------------------------------------------------------------------===//
+// Likeness
+//===----------------------------------------------------------------------===//
+
+bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b) {
+  AllGatherOp left = a.gather, right = b.gather;
+  if (left.getOperand().getType() != right.getOperand().getType() ||
+      left.getAlong() != right.getAlong() || a.dim != b.dim ||
+      a.ops.size() != b.ops.size() || left->getBlock() != right->getBlock())
+    return false;
+  llvm::DenseMap<Value, Value> same{{a.whole, b.whole}};
+  for (auto [x, y] : llvm::zip_equal(a.ops, b.ops))
+    if (!OperationEquivalence::isEquivalentTo(
+            x, y,
+            [&](Value left, Value right) {
+              auto known = same.find(left);
+              return success(known == same.end() ? isSameConstant(left, right)
+                                                 : known->second == right);
+            },
+            [&](Value left, Value right) { same[left] = right; },
+            OperationEquivalence::IgnoreLocations))
+      return false;
+  return same.lookup(a.result) == b.result;
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+static void inlineCall(func::CallOp call, func::FuncOp callee) {
+  OpBuilder builder(call);
+  IRMapping mapping;
+  Block &body = callee.getBody().front();
+  mapping.map(body.getArguments(), call.getOperands());
+  for (Operation &op : body.without_terminator())
+    builder.clone(op, mapping);
+  for (auto [result, value] :
+       llvm::zip_equal(call.getResults(), body.getTerminator()->getOperands()))
+    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
+  call.erase();
+}
+
+/// The function that `call` calls, if its ops are a computation, or calls of
+/// others; null otherwise.
+static func::FuncOp getComputation(func::CallOp call) {
+  func::FuncOp callee = getCallee(call);
+  if (!callee || callee->isAncestor(call))
+    return {};
+  for (Operation &op : callee.getBody().front().without_terminator())
+    if (!isComputation(&op, /*mayCall=*/true))
+      return {};
+  return callee;
+}
+
+void zpp::inlineWork(AllGatherOp gather) {
+  // A function that calls itself by way of others is not worth more.
+  constexpr int kMostRounds = 16;
+  for (int round = 0; round < kMostRounds; ++round) {
+    llvm::SetVector<Operation *> readers;
+    readers.insert(gather);
+    SmallVector<std::pair<func::CallOp, func::FuncOp>> calls;
+    for (size_t i = 0; i < readers.size(); ++i)
+      for (Operation *user : readers[i]->getUsers()) {
+        Operation *op = gather->getBlock()->findAncestorOpInBlock(*user);
+        if (!op || !readers.insert(op))
+          continue;
+        op->walk([&](func::CallOp call) {
+          if (func::FuncOp callee = getComputation(call))
+            calls.push_back({call, callee});
+        });
+      }
+    for (auto [call, callee] : calls)
+      inlineCall(call, callee);
+    if (calls.empty())
+      return;
+  }
+}

@@ -1,0 +1,173 @@
+# Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Momenta with owners (zero-assign-owners): a device orthogonalizes some of them for
+all others. Trainings are the same where nothing is rounded."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_moments as moments
+import zpp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from test_moments import REPLICATED, WIDTH, batch_of, descend, first_moments
+from test_moments import gather, orthogonalize, own, shard_map, tree
+from training import ALL_ON, AXES, MESH, OFF, same_bits
+
+pytestmark = [pytest.mark.compiler,
+              pytest.mark.filterwarnings("ignore:expected a step with"),
+              pytest.mark.filterwarnings("ignore:.*of the bytes")]
+
+#: In one tier, exchanges of two matrices send no more than their gathers do.
+TIER = "rank:8"
+
+
+def state_of(layers, is_stack=False):
+    """Weights and momenta, of which each device has its rows."""
+    rng = np.random.default_rng(1)
+
+    def arrays(scale):
+        values = [(scale * rng.standard_normal((WIDTH, WIDTH))).astype(np.float32)
+                  for _ in range(layers)]
+        sharding = NamedSharding(MESH, P(None, AXES) if is_stack else P(AXES))
+        return tree(lambda x: jax.device_put(x, sharding),
+                    np.stack(values) if is_stack else values)
+
+    return {"weights": arrays(0.125), "moments": arrays(1e-3)}
+
+
+def as_stack(layers, state, batch):
+    """The momenta of a stack of layers, tall ones, orthogonalized together."""
+    weights, stack = state["weights"], state["moments"]
+    loss, momenta, _ = first_moments(gather, {
+        "weights": [weights[i] for i in range(layers)],
+        "moments": [stack[i] for i in range(layers)]}, batch)
+    momenta = jnp.stack(momenta)
+    updates = own(orthogonalize(gather(momenta, dim=1)), dim=1)
+    return {"weights": descend(weights, updates), "moments": momenta}, loss
+
+
+def in_turn(state, batch):
+    """A weight is updated before the next momentum is gathered."""
+    loss, momenta, _ = first_moments(gather, state, batch)
+    weights = [w - 0.02 * own(orthogonalize(gather(m)))
+               for w, m in zip(state["weights"], momenta, strict=True)]
+    return {"weights": weights, "moments": momenta}, loss
+
+
+def program_of(step, layers):
+    is_stack = step is as_stack
+    state = state_of(layers, is_stack)
+    if step in (moments.constrained, moments.as_transformation):
+        shardings = tree(lambda x: x.sharding, state)
+        return jax.jit(step, out_shardings=(shardings, REPLICATED)), state
+    if is_stack:
+        step = functools.partial(as_stack, layers)
+    return jax.jit(shard_map(step, P(None, AXES) if is_stack else P(AXES))), state
+
+
+def rewritten(step, mesh, **options):
+    """Nothing but momenta is rounded."""
+    return zpp.jit(step, target="portable", mesh=mesh, moments="i8", **OFF, **options)
+
+
+def moments_in(report):
+    return [entry for entry in report["collectives"] if entry["role"] == "moment"]
+
+
+def remarks_of(step, state, mesh=TIER):
+    result = zpp.rewrite(zpp.export(step, state, batch_of()), mesh=mesh, moments="i8",
+                         **OFF)
+    return result, "\n".join(str(remark) for remark in result.remarks)
+
+
+STEPS = [moments.by_hand, in_turn, moments.nesterov, as_stack, moments.constrained,
+         moments.as_transformation]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_a_training_is_the_same(step):
+    """Three steps with three matrices on eight devices, all leaves, exchanged as they
+    are: to the bit, but for products of fewer layers at once."""
+    step, state = program_of(step, 3)
+    numbers = [entry["id"] for entry in moments_in(remarks_of(step, state)[0].report)]
+    fast = rewritten(step, TIER, floors=dict.fromkeys(numbers, "none"))
+    found = expected = state
+    for number in range(3):
+        found, loss = fast(found, batch_of(number))
+        expected, other = step(expected, batch_of(number))
+        assert same_bits((found, loss), (expected, other))
+    # Two exchanges of eight parts, where three gathers had eight parts each.
+    assert all(abs(entry["after"]["rank"] / entry["before"]["rank"] - 2 / 3) < 1e-3
+               for entry in moments_in(fast.report()))
+
+
+@pytest.mark.parametrize("layers, mesh", [(3, TIER), (8, moments.NODES)])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_what_is_rounded(step, layers, mesh):
+    step, state = program_of(step, layers)
+    fast = rewritten(step, mesh)
+    found, loss = fast(state, batch_of())
+    expected, other = step(state, batch_of())
+    assert same_bits((found["moments"], loss), (expected["moments"], other))
+    for before, right, rounded in zip(*map(jax.tree.leaves, (
+            state["weights"], expected["weights"], found["weights"])), strict=True):
+        error = (np.linalg.norm(np.subtract(rounded, right))
+                 / np.linalg.norm(np.subtract(right, before)))
+        assert 0 < error < 0.1
+
+
+def differing(state, batch):
+    """The number of iterations differs."""
+    loss, momenta, _ = first_moments(gather, state, batch)
+    updates = [own(orthogonalize(gather(m), 4 + i)) for i, m in enumerate(momenta)]
+    return {"weights": descend(state["weights"], updates), "moments": momenta}, loss
+
+
+def scaled_by_device(state, batch):
+    """Devices scale what they orthogonalize by what they have."""
+    loss, momenta, gradients = first_moments(gather, state, batch)
+    updates = [own(orthogonalize(gather(m) * (1 + jnp.sum(g * g))))
+               for m, g in zip(momenta, gradients, strict=True)]
+    return {"weights": descend(state["weights"], updates), "moments": momenta}, loss
+
+
+def with_norm(state, batch):
+    """All devices need the norms of updates."""
+    loss, momenta, _ = first_moments(gather, state, batch)
+    updates = [orthogonalize(gather(m)) for m in momenta]
+    scale = jnp.minimum(1, 8 / jnp.linalg.norm(jnp.stack(updates)))
+    return {"weights": descend(state["weights"], [own(u) * scale for u in updates]),
+            "moments": momenta}, loss
+
+
+@pytest.mark.parametrize("step, reason", [
+    (differing, "nothing else of its shape is computed alike"),
+    (scaled_by_device, "is made of other things, too"),
+    (with_norm, "all devices need all of what follows from it, for "),
+], ids=lambda case: getattr(case, "__name__", ""))
+def test_what_has_no_owner(step, reason):
+    step, state = program_of(step, 3)
+    result, remarks = remarks_of(step, state)
+    assert remarks.count(reason) == 3, remarks
+    assert "stablehlo.all_to_all" not in result.text
+
+
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize("step", [moments.by_hand, as_stack],
+                         ids=lambda step: step.__name__)
+def test_with_everything_else(step, target):
+    step, state = program_of(step, 8)
+    fast = zpp.jit(step, target=target, mesh=moments.NODES, moments="i8", guard=0.3,
+                   **ALL_ON)
+    fast(state, batch_of())
+    assert {entry["role"] for entry in fast.report()["collectives"]
+            if entry["rewritten"]} == {"weight", "gradient", "moment"}
+    if target == "cpu":
+        assert any(event["role"] == "moment" for event in fast.report()["schedule"])
+        fast.metrics()
+        fast(state, batch_of())
+        assert 0.001 < fast.metrics()["error/moments"] < 0.02
