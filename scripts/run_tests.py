@@ -161,7 +161,9 @@ def python(build: pathlib.Path, jobs: int, everything: bool) -> Suite:
     return Suite(
         "python",
         [sys.executable, "-m", "pytest", "test/python", "--verbose",
-         "-n", str(jobs), "--dist", "loadfile", "-p", "no:cacheprovider",
+         # Not those of few tests last, of which some run for long.
+         "-n", str(jobs), "--dist", "loadfile", "--no-loadscope-reorder",
+         "-p", "no:cacheprovider",
          "--durations=10", f"--junitxml={report}",
          *([] if everything else ["-m", "not slow"])],
         {"ZPP_OPT": str(build / "bin" / "zpp-opt"),

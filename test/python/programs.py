@@ -580,8 +580,7 @@ def named(tree) -> list[tuple[str, np.ndarray]]:
 def trained(program: Program, seed: int) -> Outcome:
     """Trains two steps, the second one from the state of the program as written."""
     is_jitted = program.is_jitted
-    options = training.FUSED if is_jitted else training.FAST
-    plain = jax.jit(program.step, compiler_options=options)
+    plain = jax.jit(program.step)
     batches = [batch_of(seed, step) for step in range(2)]
     starts, losses = [program.state], []
     for batch in batches:
@@ -593,7 +592,7 @@ def trained(program: Program, seed: int) -> Outcome:
     wrong = outcome.wrong
     wrong += [f"as written: loss {loss}" for loss in losses
               if not math.isfinite(loss)]
-    reference = jax.jit(program.rounded(), compiler_options=training.FAST)
+    reference = jax.jit(program.rounded())
 
     def referred(index, of_weights, of_gradients):
         return named(reference(starts[index], batches[index], of_weights,
@@ -601,7 +600,7 @@ def trained(program: Program, seed: int) -> Outcome:
 
     def rewritten(**on):
         return zpp.jit(program.step, mesh=training.NODES, target="portable",
-                       compiler_options=options, **training.OFF | on)
+                       **training.OFF | on)
 
     # What XLA compiles once more may round elsewhere, by far less than any format.
     exact = 1e-4 if is_jitted else 1e-5

@@ -13,7 +13,7 @@ import zpp
 from jax.experimental import io_callback
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
-from training import AXES, FAST, MESH, NODES, array
+from training import AXES, MESH, NODES, array
 
 pytestmark = pytest.mark.compiler
 
@@ -133,8 +133,8 @@ CASES = [(jit_step, kind) for kind in (
     each, "__name__", each))
 def test_they_are_called_as_often_and_with_the_same(make, kind, capfd):
     step = make(kind)
-    loss, before = run(jax.jit(step, compiler_options=FAST), capfd)
-    fast = zpp.jit(step, mesh=NODES, donate_argnums=0, compiler_options=FAST)
+    loss, before = run(jax.jit(step), capfd)
+    fast = zpp.jit(step, mesh=NODES, donate_argnums=0)
     rewritten, after = run(fast, capfd)
     assert rewritten == pytest.approx(loss, rel=0.02)
     assert {name: len(calls) for name, calls in after.items()} == {

@@ -16,7 +16,7 @@ import pytest
 import test_forms as forms
 import zpp
 from startwait import needs_library
-from training import FAST, NODES, OFF, same_bits, tokens
+from training import NODES, OFF, same_bits, tokens
 from zpp import _effects
 from zpp._compiler import Diagnostic, Rewritten
 from zpp.jax import _state
@@ -30,8 +30,7 @@ FORM = forms.FORMS["chain"]
 
 def started(**options):
     """The step, its first state and a batch."""
-    fast = zpp.jit(FORM.step, compiler_options=FAST,
-                   **{"target": "portable", **OPTIONS, **options})
+    fast = zpp.jit(FORM.step, **{"target": "portable", **OPTIONS, **options})
     state = jax.tree.map(lambda leaf: forms.array(*leaf), FORM.state,
                          is_leaf=forms.is_leaf)
     return fast, state, forms.array((16, forms.WIDTH), forms.BATCH)
@@ -84,9 +83,9 @@ def test_errors_in_the_training_of_a_gpt():
     """With Adam: after the first step, what is held of every matrix is nearer to
     it than what int8 would send. (What begins at zero changes by all of itself at
     first.)"""
-    trainer = gpt.Trainer(gpt.Config(layers=2, width=64, heads=2, vocab=64,
+    trainer = gpt.Trainer(gpt.Config(layers=1, width=64, heads=2, vocab=64,
                                      context=8, checkpoint="policy"))
-    fast = zpp.jit(trainer.step, compiler_options=FAST, **{
+    fast = zpp.jit(trainer.step, **{
         **OPTIONS, "target": "portable", "gradients": "i8:i4"})
     state = trainer.init()
     for step in range(12):
@@ -317,7 +316,7 @@ def on_devices(dim, nodes, gpus, axes=("node", "gpu")):
     trainer = gpt.Trainer(gpt.Config(
         layers=1, width=64, heads=2, vocab=64, context=8, checkpoint="policy",
         gather_dim=dim, mesh=tuple((axis, sizes[axis]) for axis in axes)))
-    return zpp.jit(trainer.step, compiler_options=FAST, **{
+    return zpp.jit(trainer.step, **{
         **OPTIONS, "target": "portable", "mesh": sizes}), trainer
 
 
@@ -497,7 +496,7 @@ def test_a_step_in_a_folder_keeps_state(tmp_path, target):
     zpp.save(zpp.rewrite(zpp.export(step, state, batch),
                          **{**OPTIONS, "target": target}),
              tmp_path / "step.zpp")
-    loaded = zpp.load(tmp_path / "step.zpp", FAST)
+    loaded = zpp.load(tmp_path / "step.zpp")
     assert loaded.state is None
     other = jax.tree.map(lambda leaf: leaf.copy(), state)
     for _ in range(3):
@@ -511,7 +510,7 @@ def test_a_step_in_a_folder_keeps_state(tmp_path, target):
                          (state, loss, fast.state))
     saved = jax.tree.map(lambda leaf: leaf.copy(), (other, loaded.state))
     other, _ = loaded(other, batch)
-    resumed = zpp.load(tmp_path / "step.zpp", FAST)
+    resumed = zpp.load(tmp_path / "step.zpp")
     restored, resumed.state = saved
     restored, _ = resumed(restored, batch)
     assert same_bits((restored, resumed.state), (other, loaded.state))
@@ -576,8 +575,7 @@ def test_bytes_on_the_wire(tmp_path, mesh):
                                      mesh=mesh))
     fast = zpp.jit(trainer.step, donate_argnums=0, mesh=nodes, target="cpu",
                    weights="i4:delta", secondary="gpu",
-                   gradients="i8:i4" if mesh[1][1] > 1 else "i4",
-                   compiler_options=FAST)
+                   gradients="i8:i4" if mesh[1][1] > 1 else "i4")
     state = trainer.init()
     batches = [trainer.batch(tokens(trainer.config, step)) for step in range(2)]
     state, _ = fast(state, batches[0])

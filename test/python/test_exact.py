@@ -10,13 +10,13 @@ import pytest
 import training
 import zpp
 from jax.sharding import PartitionSpec as P
-from training import AXES, FAST, NODES, OFF
+from training import AXES, NODES, OFF
 
 pytestmark = [pytest.mark.compiler, pytest.mark.filterwarnings("ignore")]
 
 WIDTH, ROWS = 32, 16
 WEIGHT, WHOLE = P(AXES), P()
-OPTIONS = {"mesh": NODES, "target": "portable", "compiler_options": FAST}
+OPTIONS = {"mesh": NODES, "target": "portable"}
 #: Weights in int8, whatever the user declares.
 ROUNDED = {"weights": "i8", "gradients": "none", "secondary": "none",
            "weights_of": "all"}
@@ -52,7 +52,7 @@ def collectives_of(step, inputs, **options):
 
 def assert_same(step, inputs, ways=WAYS, calls=2):
     """The step is the same to the last bit, in all of `ways`."""
-    wanted = jax.jit(step, compiler_options=FAST)(*inputs)
+    wanted = jax.jit(step)(*inputs)
     for name in ways:
         fast = zpp.jit(step, **OPTIONS | WAYS[name])
         for _ in range(calls):
@@ -358,7 +358,7 @@ def test_a_scan_may_prefetch_its_weights(form):
         if each["role"] == "weight":
             assert each["after"]["node"] <= 0.32 * each["before"]["node"] or (
                 "secondary" in each["gets"])
-    loss = jax.jit(sharded, compiler_options=FAST)(*inputs)[1]
+    loss = jax.jit(sharded)(*inputs)[1]
     fast = zpp.jit(sharded, **OPTIONS | training.ALL_ON)(*inputs)[1]
     assert np.isclose(loss, fast, rtol=0.02)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zpp
 from selection import others_slow
-from training import BATCH, FAST, TINY, baseline, compiler_options, same_bits
+from training import BATCH, TINY, baseline, compiler_options, same_bits
 from training import tokens, train, trainer_of, with_options
 from zpp.jax._load import load_flat
 
@@ -55,14 +55,13 @@ def test_donated_arguments_are_consumed_and_aliased():
     trainer = trainer_of(SMALL)
     step = exported(trainer, donate_argnums=0)
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    zpp.load(step, FAST)(state, batch)
+    zpp.load(step)(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
     assert not batch.is_deleted()
 
     arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
-    original = jax.jit(trainer.step, donate_argnums=0,
-                       compiler_options=FAST).lower(*arguments)
-    loaded = load_flat(step, FAST).lower(*jax.tree.leaves(arguments))
+    original = jax.jit(trainer.step, donate_argnums=0).lower(*arguments)
+    loaded = load_flat(step).lower(*jax.tree.leaves(arguments))
     expected, aliased = (
         lowered.compile().memory_analysis().alias_size_in_bytes
         for lowered in (original, loaded))
@@ -72,7 +71,7 @@ def test_donated_arguments_are_consumed_and_aliased():
 def test_nothing_is_donated_unless_asked_for():
     trainer = trainer_of(SMALL)
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    zpp.load(exported(trainer), FAST)(state, batch)
+    zpp.load(exported(trainer))(state, batch)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
@@ -82,8 +81,8 @@ def test_devices_come_from_the_step_where_arguments_have_none():
     batch = tokens(TINY, 0).astype(np.int32)
     step = zpp.export(trainer.step, state, batch)
     assert step.mesh == trainer.mesh
-    expected = jax.jit(trainer.step, compiler_options=FAST)(state, batch)
-    assert same_bits(zpp.load(step, FAST)(state, batch), expected)
+    expected = jax.jit(trainer.step)(state, batch)
+    assert same_bits(zpp.load(step)(state, batch), expected)
 
 
 def test_arguments_of_another_structure_are_an_error():

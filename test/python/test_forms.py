@@ -21,7 +21,7 @@ from conftest import ROOT
 from jax._src.lib import xla_client
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import ALL_ON, AXES, FAST, MESH, OFF, same_bits
+from training import ALL_ON, AXES, MESH, OFF, same_bits
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -311,13 +311,12 @@ def run(form: Form, step, steps: int = STEPS):
 
 @functools.cache
 def unmodified(name: str):
-    return run(FORMS[name], jax.jit(FORMS[name].step, compiler_options=FAST))
+    return run(FORMS[name], jax.jit(FORMS[name].step))
 
 
 def rewritten(name: str, **options):
     form = FORMS[name]
-    return zpp.jit(form.step, compiler_options=FAST, target="portable",
-                   **{**options, **form.options})
+    return zpp.jit(form.step, target="portable", **{**options, **form.options})
 
 
 def sent(report: dict, when: str, tier: str = "node", **wanted) -> int:
@@ -426,9 +425,8 @@ def test_modules_of_replicas_run_as_replicas():
 
 def test_three_tiers_send_no_more_over_the_slowest():
     """Eight devices as three tiers: each carries less than the plain scatter."""
-    report = zpp.jit(FORMS["chain"].step, compiler_options=FAST,
-                     target="portable", mesh="pod:2,host:2,device:2",
-                     **{**OFF, "gradients": "i8:i4"}).report(
+    report = zpp.jit(FORMS["chain"].step, target="portable",
+                     mesh="pod:2,host:2,device:2", **{**OFF, "gradients": "i8:i4"}).report(
         [array(*leaf) for leaf in PAIR], array((16, WIDTH), BATCH))
     for tier, most in ("pod", 0.27), ("host", 0.52), ("device", 0.52):
         plain = sent(report, "before", tier, role="gradient")

@@ -9,7 +9,7 @@ import pytest
 import test_forms as forms
 import zpp
 from startwait import needs_library
-from training import ALL_ON, FAST, NODES, OFF, kept_arrays, same_bits
+from training import ALL_ON, NODES, OFF, kept_arrays, same_bits
 from zpp.jax import _state
 
 pytestmark = [pytest.mark.compiler,
@@ -100,7 +100,7 @@ def record_taken(monkeypatch):
 @pytest.mark.parametrize("target", [
     "portable", pytest.param("cpu", marks=needs_library)])
 def test_the_same_bits_with_less_bytes(form, target, taken):
-    options = {"target": target, "compiler_options": FAST, "donate_argnums": 0}
+    options = {"target": target, "donate_argnums": 0}
     fast = zpp.jit(STEPS[form], **KEEP | options)
     plain = zpp.jit(STEPS[form], **OPTIONS | options)
     assert same_bits(train(fast, form), train(plain, form))
@@ -131,8 +131,8 @@ def test_what_the_step_quantizes_itself():
 
     options = {**OFF, "mesh": NODES, "target": "portable", "secondary": "gpu"}
     step = make_step(loss, forms.WEIGHT)
-    fast = zpp.jit(step, compiler_options=FAST, **options, frozen="keep")
-    assert same_bits(train(fast), train(jax.jit(step, compiler_options=FAST)))
+    fast = zpp.jit(step, **options, frozen="keep")
+    assert same_bits(train(fast), train(jax.jit(step)))
     base = [entry for entry in fast.report()["collectives"]
             if entry["role"] == "weight"
             and entry["before"]["node"] == WIDTH * WIDTH // 8]
@@ -166,8 +166,8 @@ def test_a_gated_layer_that_xla_partitions():
 
 
 def test_other_weights_are_sent(taken):
-    fast = zpp.jit(STEPS["layers"], compiler_options=FAST, **KEEP)
-    fresh = zpp.jit(STEPS["layers"], compiler_options=FAST, **KEEP)
+    fast = zpp.jit(STEPS["layers"], **KEEP)
+    fresh = zpp.jit(STEPS["layers"], **KEEP)
     state, batch = inputs()
     first, _ = fast(state, batch)
     # The same arrays need not be results.
@@ -183,7 +183,7 @@ def test_with_differences(tmp_path, taken, recwarn):
     """Only the adapters have differences, and only these are to be saved. Frozen
     weights, which do not cross the nodes at all, lack nothing."""
     options = KEEP | {"weights": "i4:delta"}
-    fast = zpp.jit(STEPS["layers"], compiler_options=FAST, **options)
+    fast = zpp.jit(STEPS["layers"], **options)
     state, batch = inputs()
     state, _ = fast(state, batch)
     state, _ = fast(state, batch)
@@ -197,8 +197,7 @@ def test_with_differences(tmp_path, taken, recwarn):
 
     zpp.save(zpp.rewrite(zpp.export(jax.jit(STEPS["layers"]), *inputs()),
                          **options), tmp_path / "step.zpp")
-    for other in (zpp.jit(STEPS["layers"], compiler_options=FAST, **options),
-                  zpp.load(tmp_path / "step.zpp", FAST)):
+    for other in (zpp.jit(STEPS["layers"], **options), zpp.load(tmp_path / "step.zpp")):
         del taken[:]
         restored, other.state = jax.tree.map(lambda leaf: leaf.copy(), saved)
         results = other(restored, batch)
@@ -211,7 +210,7 @@ def test_with_differences(tmp_path, taken, recwarn):
 
 
 def test_a_state_is_not_given_to_what_has_none():
-    fast = zpp.jit(STEPS["layers"], compiler_options=FAST, **KEEP)
+    fast = zpp.jit(STEPS["layers"], **KEEP)
     fast.state = {"own.0": jnp.zeros(8)}
     with pytest.raises(ValueError, match="state: expected 0 arrays, none, but "
                        "got own.0; it is of another step"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zpp
 from jax.sharding import NamedSharding, PartitionSpec
-from training import ALL_ON, AXES, BATCH, FAST, MESH, NODES, OFF, TINY
+from training import ALL_ON, AXES, BATCH, MESH, NODES, OFF, TINY
 from training import recorded_compilations, same_bits, tokens, trainer_of
 from training import with_options
 
@@ -66,9 +66,8 @@ def test_options_of_a_step_that_is_jitted_already():
     """Those that zpp needs too may be named again; the others are its own."""
     array = jax.numpy.arange(4.0)
     jitted = jax.jit(lambda x, factor: x * factor, donate_argnums=0,
-                     static_argnums=1, compiler_options=FAST)
-    fast = zpp.jit(jitted, mesh="node:1", static_argnums=1,
-                   compiler_options=FAST)
+                     static_argnums=1)
+    fast = zpp.jit(jitted, mesh="node:1", static_argnums=1)
     np.testing.assert_array_equal(fast(array, 2), [0, 2, 4, 6])
     assert array.is_deleted()
     with pytest.raises(TypeError, match="but got donate_argnums; name them in"):
@@ -82,7 +81,7 @@ def test_compiler_options_hold_where_nothing_is_rewritten(is_jitted):
     step = jax.numpy.sum
     if is_jitted:
         step = jax.jit(step, out_shardings=NamedSharding(MESH, PartitionSpec()))
-    assert zpp.jit(step, mesh=NODES, compiler_options=FAST, **OFF)(placed) == 28
+    assert zpp.jit(step, mesh=NODES, **OFF)(placed) == 28
     wrong = zpp.jit(step, mesh=NODES, compiler_options={"xla_none_such": True}, **OFF)
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_none_such"):
         wrong(placed)
@@ -134,7 +133,7 @@ def test_compiles_once_per_shape_type_and_static_value(monkeypatch):
 def test_a_step_that_is_jitted_already_keeps_its_donation():
     trainer = trainer_of(with_options(layers=1))
     fast = zpp.jit(jax.jit(trainer.step, donate_argnums=0), mesh=NODES,
-                   compiler_options=FAST, **ALL_ON)
+                   **ALL_ON)
     state = trainer.init()
     batch = trainer.batch(tokens(TINY, 0))
     result, _ = fast(state, batch)
@@ -146,8 +145,7 @@ def test_a_step_that_is_jitted_already_keeps_its_donation():
     arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
     sizes = [function.lower(*arguments).compile().memory_analysis()
              .alias_size_in_bytes
-             for function in (fast, jax.jit(trainer.step, donate_argnums=0,
-                                            compiler_options=FAST))]
+             for function in (fast, jax.jit(trainer.step, donate_argnums=0))]
     assert sizes[0] == sizes[1] > 0
 
 
@@ -256,9 +254,9 @@ def test_all_forms_of_a_step_give_the_same():
                        ).report["total"] == expected.report["total"]
     # The lowered step runs as it would have.
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    results = zpp.load(zpp.rewrite(lowered, options).step, FAST)(state, batch)
+    results = zpp.load(zpp.rewrite(lowered, options).step)(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
-    assert same_bits(results, zpp.load(expected.step, FAST)(
+    assert same_bits(results, zpp.load(expected.step)(
         trainer.init(), batch))
 
 
@@ -308,7 +306,7 @@ def test_schedule_switches_without_compiling():
     # Not one whose step others have compiled.
     trainer = gpt.Trainer(config)
     early, late = {**OFF, "gradients": "i8:i4"}, OFF
-    options = {"mesh": NODES, "compiler_options": FAST}
+    options = {"mesh": NODES}
     fast = zpp.jit(trainer.step, schedule={2: {"gradients": "none"}}, **options,
                    **early)
     alone = {2: zpp.jit(trainer.step, **options, **early),

@@ -13,7 +13,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding, PartitionSpec
 from startwait import needs_library
-from training import ALL_ON, AXES, FAST, NODES, tokens, train
+from training import ALL_ON, AXES, NODES, tokens, train
 from training import trainer_of, with_options
 from zpp._compiler import Rewritten
 from zpp.jax import _metrics
@@ -27,7 +27,7 @@ ROWS, COLUMNS, DEVICES = 512, 64, 8
 def jitted(config=SMALL, **options):
     options = {"mesh": NODES, "target": "cpu", **ALL_ON, **options}
     return zpp.jit(trainer_of(config).step, donate_argnums=0,
-                   compiler_options=FAST, **options)
+                   **options)
 
 
 def test_metrics():
@@ -155,7 +155,7 @@ def pattern(text):
 def guarded(loss_of, **options):
     return zpp.jit(make_step(loss_of), **{
         "mesh": NODES, "target": "cpu", "weights": "i8", "gradients": "i8:i4",
-        "tuning": zpp.Tuning(rotate=0), "compiler_options": FAST, **options})
+        "tuning": zpp.Tuning(rotate=0), **options})
 
 
 def test_heavy_tails_step_down():
@@ -244,7 +244,7 @@ def test_differences_step_down():
     fast = jitted(weights="i4:delta", guard=zpp.Guard(weights=1e-9, every=2))
     with pytest.warns(UserWarning, match="it travels unquantized"):
         run = train(trainer, fast, 6)
-    expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST), 6)
+    expected = train(trainer, jax.jit(trainer.step), 6)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
 
 
@@ -280,7 +280,7 @@ PAIR = {"calm": quiet, "tails": heavy}
 def jitted_pair(loss_of=PAIR, **options):
     return zpp.jit(make_pair(loss_of), **{
         "mesh": NODES, "target": "cpu", "weights": "i8", "gradients": "i4:i4",
-        "tuning": zpp.Tuning(rotate=0), "compiler_options": FAST, **options})
+        "tuning": zpp.Tuning(rotate=0), **options})
 
 
 def pair(scale=1.0):

@@ -14,7 +14,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import ALL_ON, AXES, FAST, MESH, NODES, OFF, TINY, same_bits, tokens
+from training import ALL_ON, AXES, MESH, NODES, OFF, TINY, same_bits, tokens
 from training import trainer_of
 
 pytestmark = [pytest.mark.compiler,
@@ -576,8 +576,8 @@ def test_a_training():
     """The loss after 40 batches in three orders, with and without rounding."""
     trainer = trainer_of(TINY)
     step = muon_of(trainer)
-    steps = {"exact": jax.jit(step, compiler_options=FAST), "i8": zpp.jit(
-        step, target="portable", mesh=NODES, moments="i8", compiler_options=FAST,
+    steps = {"exact": jax.jit(step), "i8": zpp.jit(
+        step, target="portable", mesh=NODES, moments="i8",
         **OFF)}
     held_out = trainer.batch(tokens(TINY, 1000))
     losses = {name: [] for name in steps}

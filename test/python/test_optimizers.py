@@ -417,8 +417,8 @@ def test_what_looks_like_a_weight(name):
         program.step, mesh=training.MESH, in_specs=(sharding, SHARDED),
         out_specs=(sharding, REPLICATED), check_vma=False)
     fast = zpp.jit(mapped, mesh=training.NODES, target="portable",
-                   compiler_options=training.FAST, **training.ALL_ON)
-    plain = jax.jit(mapped, compiler_options=training.FAST)
+                   **training.ALL_ON)
+    plain = jax.jit(mapped)
     ours = theirs = state
     for step in range(6):
         x = array(8 * SIZE, SIZE) * np.cos(step + np.arange(SIZE), dtype=np.float32)
@@ -463,9 +463,9 @@ def test_a_codebook_errs_by_assignments_alone(is_jitted):
 
     def rewritten(**options):
         return zpp.jit(step, mesh=training.NODES, target="portable",
-                       compiler_options=training.FAST, **training.OFF | options)
+                       **training.OFF | options)
 
-    plain = jax.jit(step, compiler_options=training.FAST)
+    plain = jax.jit(step)
     theirs = codes_after(plain)
     moved = np.linalg.norm(theirs - state[1])
     kept = codes_after(rewritten(gradients="i8:i4", secondary="gpu"))

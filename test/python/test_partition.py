@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import zpp
 from selection import others_slow
-from training import ALL_ON, AXES, BATCH, FUSED, MESH, NODES, OFF, array, baseline
+from training import ALL_ON, AXES, BATCH, MESH, NODES, OFF, array, baseline
 from training import compiler_options, recorded_compilations, same_bits, tokens
 from training import train, trainer_of, with_options
 from zpp.jax import _partition, _partitioner
@@ -39,7 +39,7 @@ def exported(config: gpt.Config) -> zpp.Step:
 def test_a_training(target):
     trainer = trainer_of(SHARDED)
     fast = zpp.jit(trainer.step, mesh=NODES, target=target, donate_argnums=0,
-                   compiler_options=FUSED, **ALL_ON)
+                   **ALL_ON)
     state, batch = trainer.init(), trainer.batch(tokens(SHARDED, 0))
     first, _ = fast(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
@@ -108,8 +108,8 @@ def test_the_partitioned_step_is_the_step(options):
                           **options)
     trainer = trainer_of(config)
     run, expected = train(
-        trainer, zpp.load(exported(config).partitioned(), FUSED), 2), train(
-        trainer, jax.jit(trainer.step, compiler_options=FUSED), 2)
+        trainer, zpp.load(exported(config).partitioned()), 2), train(
+        trainer, jax.jit(trainer.step), 2)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(run.state), jax.tree.leaves(expected.state)):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3)
@@ -120,7 +120,7 @@ def test_off_is_the_step_itself():
     """With nothing rewritten it is not compiled from what the partitioner has
     made of it: bf16 would be rounded elsewhere."""
     trainer = trainer_of(SHARDED)
-    jitted = {"donate_argnums": 0, "compiler_options": FUSED}
+    jitted = {"donate_argnums": 0}
     fast = zpp.jit(trainer.step, mesh=NODES, **jitted, **OFF)
     later = zpp.jit(trainer.step, mesh=NODES, **jitted, **OFF,
                     schedule={2: {"tuning": {"block": 64}}})
@@ -690,7 +690,7 @@ def test_one_layer_that_a_loop_runs_again_and_again():
 
     given = array((width, width), P(AXES)), array((16, width), P(AXES))
     exported = zpp.export(jax.jit(step), *given)
-    expected = zpp.load(exported.partitioned(), FUSED)(*given)
+    expected = zpp.load(exported.partitioned())(*given)
     once = 4 * width * width // 8
     for weights, most in ("none", once), ("i8", 0.26 * once):
         result = zpp.rewrite(exported, mesh=NODES, **{
@@ -700,4 +700,4 @@ def test_one_layer_that_a_loop_runs_again_and_again():
         assert sum(entry["before"]["node"] for entry in gathers) >= 2 * layers * once
         assert 0 < sum(entry["after"]["node"] for entry in gathers) <= most
         if weights == "none":
-            assert same_bits(zpp.load(result.step, FUSED)(*given), expected)
+            assert same_bits(zpp.load(result.step)(*given), expected)

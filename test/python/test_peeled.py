@@ -15,7 +15,7 @@ import zpp
 from jax.sharding import PartitionSpec as P
 from startwait import needs_library
 from test_updates import arguments
-from training import ALL_ON, AXES, FAST, MESH, NODES, array, same_bits
+from training import ALL_ON, AXES, MESH, NODES, array, same_bits
 
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -35,7 +35,6 @@ def made(kind, over, form):
 def jitted(kind, over, form, links, **options):
     step, _ = made(kind, over, form)
     return zpp.jit(step, mesh=NODES, target="cpu", links=links,
-                   compiler_options=FAST,
                    **{**ALL_ON, "accumulate": "gpu", **options})
 
 
@@ -128,7 +127,7 @@ def check_hidden(mapped, given, slow, hidden, **options):
     results, found = [], []
     for links in slow, None:
         fast = zpp.jit(mapped, mesh=NODES, target="cpu", links=links,
-                       compiler_options=FAST, gradients="i8:i4",
+                       gradients="i8:i4",
                        tuning={"coalesce_bytes": 0}, **options)
         assert count_left(fast, given)[1] == (links is None)
         results.append(fast(*given))
@@ -250,7 +249,7 @@ def test_stacks_that_begin_late():
     given = (array((layers, width, width), P()),
              array((3, 16, width), P(None, AXES)))
     fast, left = (zpp.jit(
-        step, mesh=NODES, target="cpu", links=links, compiler_options=FAST,
+        step, mesh=NODES, target="cpu", links=links,
         weights="none", gradients="i8:i4", secondary="none")
         for links in (SLOW, None))
     assert same_bits(fast(*given), left(*given))

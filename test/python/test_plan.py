@@ -10,7 +10,7 @@ import gpt
 import jax
 import pytest
 import zpp
-from training import BATCH, FAST, NODES, TINY, train, trainer_of
+from training import BATCH, NODES, TINY, train, trainer_of
 from zpp import _cli
 from zpp._plan import parse_bytes, parse_seconds
 
@@ -229,7 +229,7 @@ def test_jit_plans_and_chooses():
     trainer = trainer_of(TINY)
     shapes = trainer.abstract_state(), trainer.abstract_batch(BATCH)
     fast = zpp.jit(trainer.step, mesh=NODES, links=SLOW, donate_argnums=0,
-                   compiler_options=FAST, options="auto")
+                   options="auto")
     found = fast.plan(*shapes, device="h100")
     rewritten = fast.rewritten(*shapes)
     assert list(found.mesh.items()) == [("node", 2), ("gpu", 4)]

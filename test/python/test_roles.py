@@ -342,9 +342,8 @@ def test_steps_of_others(name):
     mapped = jax.shard_map(step, mesh=mesh, in_specs=(sharding, SHARDED),
                            out_specs=(sharding, of_loss), check_vma=False)
     fast = zpp.jit(mapped, mesh="node:2,gpu:4", target="portable",
-                   gradients="i8:i8",
-                   compiler_options=training.FAST)
-    plain = jax.jit(mapped, compiler_options=training.FAST)
+                   gradients="i8:i8")
+    plain = jax.jit(mapped)
     ours = theirs = state
     for _ in range(10):
         ours, our_loss = fast(ours, x)

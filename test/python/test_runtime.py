@@ -14,7 +14,7 @@ import zpp
 from selection import others_slow
 from startwait import needs_library
 from test_training import MESHES, MODELS, TECHNIQUES
-from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, baseline
+from training import ALL_ON, BATCH, NODES, OFF, TINY, baseline
 from training import compiler_options, ranks_agree, same_bits, tokens, train
 from training import trainer_of, with_options
 
@@ -78,7 +78,7 @@ def test_a_longer_training_follows_the_portable_one():
     config = with_options(learning_rate=3e-3)
     _, run = check(config, ALL_ON, steps=30)
     trainer = trainer_of(config)
-    expected = train(trainer, jax.jit(trainer.step, compiler_options=FAST), 30)
+    expected = train(trainer, jax.jit(trainer.step), 30)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
     assert run.losses[-1] < 0.8 * run.losses[0]
 
@@ -211,14 +211,13 @@ def test_saved_from_python_and_from_the_command_line(tmp_path):
                       trainer.abstract_batch(BATCH))
     rewritten = zpp.rewrite(step, mesh=NODES, target="cpu", **ALL_ON)
     arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
-    expected = zpp.load(rewritten.step, FAST)(*arguments)
+    expected = zpp.load(rewritten.step)(*arguments)
     zpp.save(rewritten, tmp_path / "step.zpp")
-    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
-                     expected)
+    assert same_bits(zpp.load(tmp_path / "step.zpp")(*arguments), expected)
     # The same without JAX's part.
     (tmp_path / "step.zpp" / "step.jax").unlink()
     (tmp_path / "step.zpp" / "jax.json").unlink()
-    flat = zpp.load(tmp_path / "step.zpp", FAST)(*jax.tree.leaves(arguments))
+    flat = zpp.load(tmp_path / "step.zpp")(*jax.tree.leaves(arguments))
     assert same_bits(flat, jax.tree.leaves(expected))
 
 

@@ -23,7 +23,7 @@ import wheel_platform
 import zpp
 from startwait import RANKS, ROOT, bundle, gather, make_bundle
 from startwait import needs_library, program, put, token
-from training import ALL_ON, BATCH, FAST, NODES, OFF, TINY, same_bits
+from training import ALL_ON, BATCH, NODES, OFF, TINY, same_bits
 from training import tokens, trainer_of, with_options
 from zpp import _bundle
 from zpp._bundle import read_file, write_folder
@@ -82,11 +82,11 @@ def test_a_folder_that_jax_did_not_write(tmp_path):
     path = tmp_path / "step.zpp"
     zpp.save(rewritten, path)
     state, batch = trainer.init(), trainer.batch(tokens(TINY, 0))
-    expected = zpp.load(path, FAST)(state, batch)
+    expected = zpp.load(path)(state, batch)
     (path / "step.jax").unlink()
     (path / "jax.json").unlink()
     leaves = jax.tree.leaves((state, batch))
-    assert same_bits(zpp.load(path, FAST)(*leaves), jax.tree.leaves(expected))
+    assert same_bits(zpp.load(path)(*leaves), jax.tree.leaves(expected))
     with pytest.raises(ValueError, match="expected an argument on a mesh of 8"):
         zpp.load(path)(*map(np.asarray, leaves))
     with pytest.raises(ValueError, match="expected a step in the function 'mai"):
@@ -101,8 +101,8 @@ def test_a_portable_step(tmp_path):
     assert sorted(part.name for part in (tmp_path / "step.zpp").iterdir()) == [
         "jax.json", "step.jax", "step.mlir"]
     arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
-    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
-                     zpp.load(step, FAST)(*arguments))
+    assert same_bits(zpp.load(tmp_path / "step.zpp")(*arguments),
+                     zpp.load(step)(*arguments))
 
 
 @pytest.mark.compiler
@@ -114,8 +114,8 @@ def test_rewritten_steps_are_saved_as_they_are(tmp_path):
         **{**OFF, "weights": "i8"})
     zpp.save(rewritten, tmp_path / "step.zpp")
     arguments = trainer.init(), trainer.batch(tokens(TINY, 0))
-    assert same_bits(zpp.load(tmp_path / "step.zpp", FAST)(*arguments),
-                     zpp.load(rewritten.step, FAST)(*arguments))
+    assert same_bits(zpp.load(tmp_path / "step.zpp")(*arguments),
+                     zpp.load(rewritten.step)(*arguments))
     with pytest.raises(TypeError, match="expected a rewritten zpp.Step"):
         zpp.save(dataclasses.replace(rewritten, step=None), tmp_path / "x")
 

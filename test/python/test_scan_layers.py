@@ -11,7 +11,7 @@ import pytest
 import test_forms as forms
 import zpp
 from startwait import needs_library
-from training import ALL_ON, FAST, same_bits
+from training import ALL_ON, same_bits
 
 pytestmark = [pytest.mark.compiler, needs_library,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -112,7 +112,7 @@ WHOLE = {"around"}
 def test_gathers_of_a_loop_change_no_bit(name, weights):
     """Against XLA's collectives, with all layers gathered before the loop."""
     form = FORMS[name]
-    options = {"compiler_options": FAST, "mesh": forms.MESH, **ALL_ON,
+    options = {"mesh": forms.MESH, **ALL_ON,
                "weights": weights}
     fast = zpp.jit(form.step, target="cpu", **options)
     assert same_bits(forms.run(form, fast), forms.run(
@@ -146,7 +146,7 @@ def test_branches_change_no_bit(wrap):
     form = forms.Form(wrap(loss, spec), [(forms.MATRIX, part) for part in spec],
                       matrices=6)
     fast, portable = (
-        zpp.jit(form.step, target=target, compiler_options=FAST, mesh=forms.MESH,
+        zpp.jit(form.step, target=target, mesh=forms.MESH,
                 **ALL_ON) for target in ("cpu", "portable"))
     assert same_bits(forms.run(form, fast), forms.run(form, portable))
     assert fast.report()["schedule"]
@@ -154,7 +154,7 @@ def test_branches_change_no_bit(wrap):
 
 def test_micro_batches_that_store_gradients_change_no_bit():
     form = stored(2)
-    options = {"compiler_options": FAST, "mesh": forms.MESH, **ALL_ON,
+    options = {"mesh": forms.MESH, **ALL_ON,
                "secondary": "none"}
     fast, portable = (zpp.jit(form.step, target=target, **options)
                       for target in ("cpu", "portable"))

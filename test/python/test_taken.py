@@ -15,12 +15,12 @@ import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from selection import others_slow
-from training import ALL_ON, AXES, FUSED, MESH, NODES, array, same_bits
+from training import ALL_ON, AXES, MESH, NODES, array, same_bits
 
 pytestmark = pytest.mark.compiler
 
 OPTIONS = {**ALL_ON, "mesh": NODES, "target": "portable",
-           "tuning": {"block": 32}, "compiler_options": FUSED}
+           "tuning": {"block": 32}}
 KEEP = {**OPTIONS, "frozen": "keep"}
 WIDTH, RANK = 64, 8
 WHOLE = NamedSharding(MESH, P())

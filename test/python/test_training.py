@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zpp
 from selection import others_slow
-from training import ALL_ON, BATCH, FAST, NODES, OFF, assert_rewritten
+from training import ALL_ON, BATCH, NODES, OFF, assert_rewritten
 from training import baseline, compiler_options, ranks_agree, same_bits, tokens
 from training import train, trainer_of, with_options
 
@@ -182,8 +182,8 @@ def test_gradients_are_within_the_derived_bound(mesh, rotate):
     batch = tokens(config, 0)
     options = {**OFF, "gradients": "i8:i4", "mesh": tiers,
                "tuning": {"rotate": rotate}}
-    step = jax.jit(trainer.step, compiler_options=FAST)
-    fast, _ = zpp.jit(trainer.step, compiler_options=FAST, **options)(
+    step = jax.jit(trainer.step)
+    fast, _ = zpp.jit(trainer.step, **options)(
         trainer.init(), trainer.batch(batch))
     exact, _ = step(trainer.init(), trainer.batch(batch))
 

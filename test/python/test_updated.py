@@ -15,7 +15,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import AXES, FAST, MESH, NODES, array, ranks_agree
+from training import AXES, MESH, NODES, array, ranks_agree
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -171,13 +171,12 @@ def run(step, state, steps):
 @functools.cache
 def unmodified(name, kind, steps):
     step, state = program_of(name, kind)
-    return run(jax.jit(step, compiler_options=FAST), state, steps)
+    return run(jax.jit(step), state, steps)
 
 
 def rewritten(name, kind, target="portable", **options):
     step, state = program_of(name, kind)
-    return zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
-                   **{**EXACT, **options}), state
+    return zpp.jit(step, target=target, mesh=NODES, **{**EXACT, **options}), state
 
 
 def gathers_of(report):
@@ -267,7 +266,7 @@ def test_jit_with_shardings(keeps, target):
     momentum = [put(np.zeros(w.shape, np.float32), P(AXES)) for w in weights]
     state = (weights, masters, momentum)
     shardings = (jax.tree.map(lambda x: x.sharding, state), whole)
-    step = jax.jit(step, out_shardings=shardings, compiler_options=FAST)
+    step = jax.jit(step, out_shardings=shardings)
     _, expected = run(step, state, 100)
     fast = zpp.jit(step, target=target, mesh=NODES, updated="i8", **EXACT)
     state, losses = run(fast, state, 100)
@@ -304,9 +303,9 @@ def test_all_weights_as_one_vector(keeps):
     state = ([put(w) for w in weights], put(np.asarray(ravel(weights)),
                                             P(AXES)))
     update = put(exact_in_int8((size,)), P(AXES))
-    expected = jax.jit(step, compiler_options=FAST)(state, update)
-    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
-                   updated="i8", tuning={"block": 32}, **EXACT)
+    expected = jax.jit(step)(state, update)
+    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8",
+                   tuning={"block": 32}, **EXACT)
     for a, b in zip(*map(jax.tree.leaves, (fast(state, update), expected))):
         np.testing.assert_array_equal(a, b)
     entry, = gathers_of(fast.report())
@@ -345,9 +344,9 @@ def test_three_tiers():
             losses.append(float(loss))
         return state, losses
 
-    _, expected = run(jax.jit(step, compiler_options=FAST))
-    fast = zpp.jit(step, compiler_options=FAST, target="cpu",
-                   mesh="rack:2,node:2,gpu:2", updated="i4", **EXACT)
+    _, expected = run(jax.jit(step))
+    fast = zpp.jit(step, target="cpu", mesh="rack:2,node:2,gpu:2", updated="i4",
+                   **EXACT)
     state, losses = run(fast)
     np.testing.assert_allclose(losses, expected, rtol=1e-2)
     assert all(map(ranks_agree, state))
@@ -468,9 +467,9 @@ def test_each_slice_goes_to_its_place(name, keeps, target):
             state, _ = step(state, update)
         return state
 
-    expected = run(jax.jit(step, compiler_options=FAST))
-    fast = zpp.jit(step, compiler_options=FAST, target=target, mesh=NODES,
-                   updated="i8", tuning={"block": 32}, **EXACT)
+    expected = run(jax.jit(step))
+    fast = zpp.jit(step, target=target, mesh=NODES, updated="i8",
+                   tuning={"block": 32}, **EXACT)
     state = run(fast)
     gathers = gathers_of(fast.report())
     assert gathers and all(entry["role"] == "update" for entry in gathers)
@@ -499,8 +498,7 @@ def test_an_average_of_weights_stays_exact():
     step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
                          out_specs=(specs, P()), check_vma=False)
     state = {"weights": weights, "average": weights}
-    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
-                   updated="i8", **EXACT)
+    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
     state, _ = fast(state, batch_of(0))
     assert all(map(ranks_agree, jax.tree.leaves(state)))
     gathers = gathers_of(fast.report())
@@ -542,10 +540,9 @@ def test_what_is_not_certain_stays_exact(step, reason):
     step = jax.shard_map(step, mesh=MESH, in_specs=(P(), P(AXES)),
                          out_specs=P(), check_vma=False)
     arguments = (array((WIDTH, WIDTH)), array((WIDTH, WIDTH), P(AXES)))
-    fast = zpp.jit(step, compiler_options=FAST, target="portable", mesh=NODES,
-                   updated="i8", **EXACT)
+    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
     np.testing.assert_array_equal(
-        fast(*arguments), jax.jit(step, compiler_options=FAST)(*arguments))
+        fast(*arguments), jax.jit(step)(*arguments))
     entry, = gathers_of(fast.report())
     assert not entry["rewritten"]
     assert reason in entry["reason"]

@@ -11,7 +11,7 @@ import pytest
 import updates
 import zpp
 from jax.sharding import NamedSharding, PartitionSpec
-from training import ALL_ON, AXES, FAST, MESH, NODES, OFF, same_bits
+from training import ALL_ON, AXES, MESH, NODES, OFF, same_bits
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with")]
@@ -85,8 +85,7 @@ def test_bits_are_those_without_a_secondary_partition(kind, over, form,
     step, sharding = made(kind, over, form)
     given = arguments(over, sharding)
     results = [zpp.jit(step, mesh=NODES, target="portable",
-                       **{**OFF, "weights": weights, "secondary": secondary},
-                       compiler_options=FAST)(*given)
+                       **{**OFF, "weights": weights, "secondary": secondary})(*given)
                for secondary in ("none", "gpu")]
     assert same_bits(*results)
 
@@ -183,10 +182,9 @@ def assert_only_the_order_of_sums_differs(kind, over, form, **options):
     """Returns the rewritten step."""
     step, sharding = getattr(updates, kind)(over, form, dtype=np.float32)
     given = arguments(over, sharding)
-    fast = zpp.jit(step, target="portable", compiler_options=FAST,
-                   **OFF | options)
+    fast = zpp.jit(step, target="portable", **OFF | options)
     params, loss = fast(*given)
-    expected, expected_loss = jax.jit(step, compiler_options=FAST)(*given)
+    expected, expected_loss = jax.jit(step)(*given)
     assert loss == pytest.approx(float(expected_loss), rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(
         np.asarray(a), np.asarray(b), rtol=0, atol=2e-6), params, expected)
@@ -225,7 +223,7 @@ def test_sums_over_calls_have_a_warning():
         return losses
 
     fast = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON,
-                   accumulate="gpu", compiler_options=FAST)
+                   accumulate="gpu")
     with pytest.warns(UserWarning, match="accumulate=gpu: of the bytes of gradients, "
                       "none have sums within the group; .* by optax.MultiSteps"):
         losses = train(fast)

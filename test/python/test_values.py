@@ -10,7 +10,7 @@ import pytest
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from training import AXES, FUSED, MESH, NODES
+from training import AXES, MESH, NODES
 
 pytestmark = pytest.mark.compiler
 
@@ -70,9 +70,9 @@ def make_weights(width=WIDTH, layers=LAYERS, spec=SECOND):
 
 def assert_each_has_its_values(step, given, **options):
     """The gradient of each layer, as written and rewritten."""
-    _, _, expected = jax.jit(step, compiler_options=FUSED)(*given)
+    _, _, expected = jax.jit(step)(*given)
     fast = zpp.jit(step, mesh=NODES, weights="i8", gradients="i8:i4",
-                   compiler_options=FUSED, **options)
+                   **options)
     _, _, found = fast(*given)
     for wanted, gradients in zip(*map(jax.tree.leaves, (expected, found)), strict=True):
         for of_layer, other in zip(np.asarray(wanted), np.asarray(gradients)):

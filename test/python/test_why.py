@@ -14,7 +14,7 @@ import pytest
 import zpp
 from conftest import ROOT
 from jax.sharding import NamedSharding, PartitionSpec
-from training import AXES, FAST, MESH, NODES, array
+from training import AXES, MESH, NODES, array
 
 #: A text that a decision or a rule gives as its reason, up to its first variable part.
 _REASON = re.compile(
@@ -366,9 +366,9 @@ def test_all_may_be_declared(step, option, kind, bound):
                  array((64, 64), ROWS), array((16, 64), ROWS))
     step = jax.shard_map(step, mesh=MESH, in_specs=(ROWS,) * 3, check_vma=False,
                          out_specs=WHOLE if step is evaluation else ROWS)
-    fast = zpp.jit(step, mesh=NODES, compiler_options=FAST, **{option: "all"})
+    fast = zpp.jit(step, mesh=NODES, **{option: "all"})
     exact, rounded = (jax.tree.leaves(each(*arguments)) for each in (
-        jax.jit(step, compiler_options=FAST), fast))
+        jax.jit(step), fast))
     assert {entry["rewritten"] and entry["rule"] == "R15"
             for entry in fast.report()["collectives"] if entry["kind"] == kind} == {True}
     for left, right in zip(exact, rounded, strict=True):

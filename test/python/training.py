@@ -22,17 +22,11 @@ MESH = jax.make_mesh((2, 4), AXES,
 #: Tiny, but with every kind of weight: matrices that shrink on the wire, gains
 #: that are too small to, a vocabulary that does not divide.
 TINY = gpt.Config(layers=2, width=32, heads=2, vocab=60, context=8)
-#: Most of the time goes into compiling programs that run for milliseconds. XLA's
-#: MLIR emitters take two thirds of it; its older ones are many times faster.
-#: Tests run beside each other, so one thread for each compiles with less work.
-ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
-FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False,
-        **ONE_THREAD}
-#: Except where values have many uses, which the older emitters compute for each:
-#: in portable steps that XLA partitions, that gather along a later dim, or whose
-#: weights are sharded over an axis that is not gathered. What level 0 makes of
-#: these runs for longer than level 1 takes.
-FUSED = {"xla_backend_optimization_level": 1, **ONE_THREAD}
+#: Options of XLA beside those of conftest.py, for values with many uses, which its older
+#: emitters compute for each: in portable steps that gather along a later dim, whose weights
+#: are sharded over an axis that is not gathered, or that are manual over some axes alone.
+#: What conftest.py's options make of these runs for longer than compiling takes with these.
+FUSED = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}
 ALL_ON = {"weights": "i8", "gradients": "i8:i4", "secondary": "gpu"}
 OFF = {"weights": "none", "gradients": "none", "secondary": "none"}
 
@@ -91,9 +85,8 @@ def baseline(config: gpt.Config) -> Run:
 
 def compiler_options(config: gpt.Config) -> dict:
     """Those of XLA with which the steps of `config` are compared."""
-    is_simple = (config.is_manual and config.gather_dim == 0
-                 and "tensor" not in dict(config.mesh))
-    return FAST if is_simple else FUSED
+    is_simple = config.gather_dim == 0 and "tensor" not in dict(config.mesh)
+    return {} if is_simple else FUSED
 
 
 def with_options(**options) -> gpt.Config:
