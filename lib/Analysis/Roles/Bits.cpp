@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Bits.h"
-
-#include "GradientSearch.h"
+#include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -18,6 +16,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 /// True if `op` views elements as another kind of number, bit by bit.
 static bool isBitcast(Operation *op) {
@@ -85,8 +84,7 @@ static bool isMasked(const ValueGraph &graph, Node node) {
 
 /// True for elementwise ops that change no element of those that codes have, or
 /// their signs alone.
-static bool keepsElements(const ValueGraph &graph, Node target,
-                          const Edge &edge) {
+static bool keepsElements(const ValueGraph &graph, const Edge &edge) {
   static const llvm::StringSet<> names = {"abs",
                                           "ceil",
                                           "clamp",
@@ -97,32 +95,32 @@ static bool keepsElements(const ValueGraph &graph, Node target,
                                           "negate",
                                           "round_nearest_afz",
                                           "round_nearest_even"};
-  Operation *op = graph.getOp(target);
+  Operation *op = graph.getOp(edge.target);
   if (isNamed(op, guest::kMultiply))
-    return isMask(graph, graph.getOperand(target, 1 - edge.operand));
+    return isMask(graph, graph.getOperand(edge.target, 1 - edge.operand));
   return isNamed(op, guest::kSelect) || movesData(op) ||
          names.contains(op->getName().stripDialect());
 }
 
-/// True if the elements of `target` are those of the source of `edge`: moved,
-/// chosen, or sent to other devices. Sums over devices move what the others
-/// have set to zero.
-static bool movesBits(const ValueGraph &graph, Node target, const Edge &edge) {
-  Operation *op = graph.getOp(target);
+/// True if the elements of the target are those of the source: moved, chosen,
+/// or sent to other devices. Sums over devices move what the others have set to
+/// zero.
+static bool movesBits(const ValueGraph &graph, const Edge &edge) {
+  Operation *op = graph.getOp(edge.target);
   if (!op || edge.operand < 0)
     return true;
   if (isBitcast(op) || readsIntegers(op))
     return false;
   if (isElementwise(op))
-    return keepsElements(graph, target, edge);
+    return keepsElements(graph, edge);
   if (edge.isMoved || isNamed(op, guest::kBroadcastInDim) ||
       isNamed(op, guest::kSort))
     return true;
   if (isNamed(op, guest::kReduce))
-    return isMasked(graph, edge.node);
+    return isMasked(graph, edge.source);
   // A row of a mask that has one 1 chooses.
   if (isProduct(op) && edge.operand < 2)
-    return isMask(graph, graph.getOperand(target, 1 - edge.operand));
+    return isMask(graph, graph.getOperand(edge.target, 1 - edge.operand));
   return (isLookup(op) && edge.operand == 0) ||
          (isNamed(op, guest::kScatter) && edge.operand != 1);
 }
@@ -135,34 +133,31 @@ static bool isFloat(const ValueGraph &graph, Node node) {
 /// Finds the type as which each node is read, or null.
 static std::vector<Type> findReads(const ValueGraph &graph) {
   std::vector<Type> found(graph.size());
-  for (bool isChanged = true; isChanged;) {
-    isChanged = false;
-    for (Node node = graph.size(); node-- > 0;)
-      for (const Edge &edge : graph.getSources(node)) {
-        Operation *op = graph.getOp(node);
-        if (found[edge.node] || !isFloat(graph, edge.node))
-          continue;
-        if (isBitcast(op) || readsIntegers(op))
-          found[edge.node] = getElementTypeOrSelf(graph.getValue(node));
-        else if (found[node] && movesBits(graph, node, edge))
-          found[edge.node] = found[node];
-        isChanged |= found[edge.node] != nullptr;
-      }
-  }
+  graph.settle(Direction::ToSources, [&](Node node) {
+    if (found[node] || !isFloat(graph, node))
+      return false;
+    for (const Edge &edge : graph.getReaders(node))
+      if (Operation *op = graph.getOp(edge.target);
+          isBitcast(op) || readsIntegers(op))
+        found[node] = getElementTypeOrSelf(graph.getType(edge.target));
+      else if (found[edge.target] && movesBits(graph, edge))
+        found[node] = found[edge.target];
+    return found[node] != nullptr;
+  });
   return found;
 }
 
 /// Finds the type that each node is made of, or null.
 static std::vector<Type> findSources(const ValueGraph &graph) {
   std::vector<Type> found(graph.size());
-  graph.settle([&](Node node) {
+  graph.settle(Direction::ToReaders, [&](Node node) {
     if (found[node] || !isFloat(graph, node))
       return false;
     for (const Edge &edge : graph.getSources(node))
       if (isBitcast(graph.getOp(node)))
-        found[node] = getElementTypeOrSelf(graph.getValue(edge.node));
-      else if (found[edge.node] && movesBits(graph, node, edge))
-        found[node] = found[edge.node];
+        found[node] = getElementTypeOrSelf(graph.getType(edge.source));
+      else if (found[edge.source] && movesBits(graph, edge))
+        found[node] = found[edge.source];
     return found[node] != nullptr;
   });
   return found;

@@ -14,7 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "GradientSearch.h"
+#include "GradientProver.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -25,7 +25,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
-using NodeSet = llvm::DenseSet<Node>;
+using Direction = ValueGraph::Direction;
 
 static bool isFollowed(const Edge &edge) {
   return !edge.isCarried && edge.isDifferentiable;
@@ -58,15 +58,15 @@ static bool isLinearIn(Operation *op, ArrayRef<int64_t> numbers) {
   return (isNamed(op, guest::kReduce) || isScatter(op)) && isSum(op);
 }
 
-bool GradientProver::Search::isLinear(ArrayRef<Node> between, Node from) const {
-  NodeSet moved{from};
+bool GradientProver::isLinear(ArrayRef<Node> between, Node from) const {
+  llvm::DenseSet<Node> moved{from};
   for (Node node : between) {
     if (node <= from)
       continue;
     SmallVector<int64_t> numbers;
     bool isReached = false;
     for (const Edge &edge : graph.getSources(node)) {
-      if (!isFollowed(edge) || !moved.contains(edge.node))
+      if (!isFollowed(edge) || !moved.contains(edge.source))
         continue;
       isReached = true;
       if (edge.operand >= 0)
@@ -82,7 +82,7 @@ bool GradientProver::Search::isLinear(ArrayRef<Node> between, Node from) const {
   return true;
 }
 
-bool GradientProver::Search::isTarget(Node node, Node contracted) {
+bool GradientProver::isTarget(Node node, Node contracted) {
   // What a layer takes is a target only as it came, as that of an autoencoder,
   // or as numbers, as the tokens of a language model.
   return sets.contains(batchLeaves, strip(node)) ||
@@ -91,14 +91,13 @@ bool GradientProver::Search::isTarget(Node node, Node contracted) {
                         leavesOf[contracted]);
 }
 
-bool GradientProver::Search::meetsTarget(ArrayRef<Node> between,
-                                         Node contracted) {
+bool GradientProver::meetsTarget(ArrayRef<Node> between, Node contracted) {
   // All that depends on the product's result, also by comparisons and indices.
   Node first = between.front();
-  NodeSet dependent{first};
+  llvm::DenseSet<Node> dependent{first};
   for (Node node = first + 1; node <= between.back(); ++node)
     if (llvm::any_of(graph.getSources(node), [&](const Edge &edge) {
-          return !edge.isCarried && dependent.contains(edge.node);
+          return !edge.isCarried && dependent.contains(edge.source);
         }))
       dependent.insert(node);
   auto isFromTarget = [&](Node operand) {
@@ -127,8 +126,8 @@ bool GradientProver::Search::meetsTarget(ArrayRef<Node> between,
   });
 }
 
-bool GradientProver::Search::comesBack(ArrayRef<Node> between) {
-  NodeSet onPath(between.begin(), between.end());
+bool GradientProver::comesBack(ArrayRef<Node> between) {
+  llvm::DenseSet<Node> onPath(between.begin(), between.end());
   Node first = between.front();
   auto isLaterLayer = [&](const Use &use) {
     Operation *op = graph.getOp(use.result);
@@ -138,7 +137,7 @@ bool GradientProver::Search::comesBack(ArrayRef<Node> between) {
     if (!isLaterLayer(back) || !onPath.contains(back.result) ||
         !isLinear(between, back.result))
       return false;
-    NodeSet before;
+    llvm::DenseSet<Node> before;
     visitAncestors(back.other, first, [&](Node node) {
       before.insert(node);
       return false;
@@ -153,8 +152,7 @@ bool GradientProver::Search::comesBack(ArrayRef<Node> between) {
   });
 }
 
-bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
-                                          Node other) {
+bool GradientProver::isDerivative(const Use &use, Node contracted, Node other) {
   SmallVector<Node> between;
   visitAncestors(other, use.result, [&](Node node) {
     between.push_back(node);
@@ -170,14 +168,14 @@ bool GradientProver::Search::isDerivative(const Use &use, Node contracted,
 // Directions
 //===----------------------------------------------------------------------===//
 
-int GradientProver::Search::getSign(Node factor) {
+int GradientProver::getSign(Node factor) {
   Node node = strip(factor);
   auto known = knownSigns.find(node);
   return known != knownSigns.end() ? known->second
                                    : knownSigns[node] = findSign(node);
 }
 
-int GradientProver::Search::findSign(Node node) {
+int GradientProver::findSign(Node node) {
   Operation *op = graph.getOp(node);
   // A rate.
   if (!op)
@@ -199,7 +197,7 @@ int GradientProver::Search::findSign(Node node) {
   return isNeverNegative(node);
 }
 
-int GradientProver::Search::getDirection(Node target, const Edge &edge) {
+int GradientProver::getDirection(Node target, const Edge &edge) {
   Operation *op = graph.getOp(target);
   if (!edge.isMoved)
     return 0;
@@ -222,17 +220,16 @@ int GradientProver::Search::getDirection(Node target, const Edge &edge) {
   return keepsOrder(op) || op->getName().stripDialect() == "sign";
 }
 
-std::vector<GradientProver::Search::Directions>
-GradientProver::Search::findDirections() {
+std::vector<GradientProver::Directions> GradientProver::findDirections() {
   std::vector<Directions> found(graph.size());
   for (Node node = 0; node < graph.size(); ++node)
     if (Operation *op = graph.getOp(node);
         op && getGuestCollective(op) && graph.find(op->getResult(0)) == node)
       found[node].up = sets.getSingle(node);
-  graph.settle([&](Node node) {
+  graph.settle(Direction::ToReaders, [&](Node node) {
     Directions known = found[node], &own = found[node];
     for (const Edge &edge : graph.getSources(node)) {
-      Directions more = found[edge.node];
+      Directions more = found[edge.source];
       if (more.up == NumberSets::kEmpty && more.down == NumberSets::kEmpty)
         continue;
       int direction = getDirection(node, edge);
@@ -248,25 +245,26 @@ GradientProver::Search::findDirections() {
   return found;
 }
 
-NumberSets::Set GradientProver::Search::findDescents() {
-  std::vector<char> held(graph.size());
+NumberSets::Set GradientProver::findDescents() {
+  NodeSet held(graph);
   llvm::DenseSet<Type> types;
   sets.visit(weightLeaves, [&](Node leaf) {
     held[leaf] = true;
-    types.insert(graph.getValue(leaf).getType());
+    types.insert(graph.getType(leaf));
     return false;
   });
-  graph.markForward(held, [](const Edge &edge, Node) { return edge.isMoved; });
+  graph.mark(held, Direction::ToReaders,
+             [](const Edge &edge) { return edge.isMoved; });
   std::vector<Directions> directions = findDirections();
   Set found = NumberSets::kEmpty;
-  for (Node node : graph.getReturned())
-    if (held[node] && types.contains(graph.getValue(node).getType()))
-      found = sets.unite(
-          found, sets.subtract(directions[node].down, directions[node].up));
+  for (const ValueGraph::Result &result : graph.getResults())
+    if (held[result.node] && types.contains(graph.getType(result.node)))
+      found = sets.unite(found, sets.subtract(directions[result.node].down,
+                                              directions[result.node].up));
   return found;
 }
 
-bool GradientProver::Search::isDescent(Node result) {
+bool GradientProver::isDescent(Node result) {
   if (!descents)
     descents = findDescents();
   return sets.contains(*descents, result);

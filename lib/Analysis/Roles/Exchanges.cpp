@@ -14,9 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Exchanges.h"
-
-#include "GradientSearch.h"
+#include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
@@ -29,6 +27,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 /// The longest way between an exchange and its expert.
 static constexpr int64_t kMostMoves = 256;
@@ -50,224 +49,6 @@ static bool movesRows(Operation *op, const Edge &edge) {
     return true;
   return (isLookup(op) && edge.operand == 0) ||
          (isScatter(op) && edge.operand != 1);
-}
-
-Exchanges::Exchanges(
-    const ValueGraph &graph, const StepFlow &flow,
-    const llvm::MapVector<Value, std::vector<AxisRef>> &weights,
-    ArrayRef<StepCollective> collectives)
-    : graph(graph), flow(flow), weights(weights) {
-  for (const StepCollective &collective : collectives)
-    if (collective.kind == CollectiveKind::AllGather)
-      gathers[collective.op] = &collective;
-}
-
-//===----------------------------------------------------------------------===//
-// Weights
-//===----------------------------------------------------------------------===//
-
-bool Exchanges::isOfWeights(Node node) const {
-  return node >= 0 && flow.isMadeOfWeights(graph.getValue(node));
-}
-
-/// True if `node` is made of weights, moved and changed element by element, of
-/// which each device along `axes` has parts of its own: nothing has gathered
-/// them along any.
-bool Exchanges::isOwn(Node node, ArrayRef<AxisRef> axes) {
-  if (node < 0)
-    return false;
-  for (const auto &[known, nodes] : own)
-    if (ArrayRef(known) == axes)
-      return nodes[node];
-  std::vector<char> found(graph.size());
-  for (Node leaf : graph.getLeaves()) {
-    const auto *weight = weights.find(graph.getValue(leaf));
-    found[leaf] =
-        weight != weights.end() && llvm::all_of(axes, [&](const AxisRef &axis) {
-          return covers(weight->second, axis);
-        });
-  }
-  auto staysOwn = [&](Operation *op) {
-    std::optional<CollectiveKind> kind =
-        op ? getGuestCollective(op) : std::nullopt;
-    const StepCollective *gather = gathers.lookup(op);
-    return !kind || (gather && gather->groupError.empty() &&
-                     llvm::none_of(gather->axes, [&](const AxisRef &axis) {
-                       return llvm::any_of(axes, [&](const AxisRef &other) {
-                         return other.name == axis.name;
-                       });
-                     }));
-  };
-  graph.markForward(found, [&](const Edge &edge, Node target) {
-    return edge.isMoved && isOfWeights(target) && staysOwn(graph.getOp(target));
-  });
-  own.emplace_back(std::vector<AxisRef>(axes), std::move(found));
-  return own.back().second[node];
-}
-
-//===----------------------------------------------------------------------===//
-// Rows from experts
-//===----------------------------------------------------------------------===//
-
-/// True if a product with a weight that each device along `axes` has for itself
-/// makes all elements of `rows` that are no constants, each changed by itself.
-bool Exchanges::areMade(Rows rows, ArrayRef<AxisRef> axes, int64_t depth) {
-  auto [it, isNew] = made.try_emplace(rows, true);
-  // What a loop carries is made if all else is that it is made of.
-  if (!isNew)
-    return it->second;
-  bool isMade = depth < kMostMoves &&
-                areMadeByAll(rows.first, rows.second, axes, depth + 1);
-  made[rows] = isMade;
-  return isMade;
-}
-
-bool Exchanges::areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
-                             int64_t depth) {
-  Operation *op = graph.getOp(node);
-  if (isProductOfTwo(op)) {
-    for (unsigned operand : {0, 1}) {
-      Node weight = graph.getOperand(node, operand);
-      std::optional<int64_t> source = getSourceDim(op, operand, dim);
-      std::optional<ProductDims> dims = getProductDims(op, operand);
-      if (source && dims && !llvm::is_contained(dims->batching, *source) &&
-          isOwn(weight, axes) &&
-          !isOfWeights(graph.getOperand(node, 1 - operand)))
-        return hasProduct = true;
-    }
-    return false;
-  }
-  // Padding, and what a buffer begins with.
-  if (isZeros(graph.getValue(graph.getPassed(node))))
-    return true;
-  if (graph.getSources(node).empty() || !graph.isDifferentiable(node) ||
-      (op && isStepFunction(op)) || isExponential(op))
-    return false;
-  bool addsBias =
-      op && (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract));
-  bool isScaled =
-      op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide));
-  bool isAny = false;
-  for (const Edge &edge : graph.getSources(node)) {
-    // Conditions and positions choose rows.
-    if (!graph.isDifferentiable(edge.node))
-      continue;
-    // Biases.
-    if (addsBias &&
-        (getSplat(graph.getValue(edge.node)) || isOfWeights(edge.node)))
-      continue;
-    std::optional<int64_t> from =
-        !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
-    bool isMade =
-        from && movesRows(op, edge) && areMade({edge.node, *from}, axes, depth);
-    if (!isMade && !isScaled)
-      return false;
-    isAny |= isMade;
-  }
-  return isAny || !isScaled;
-}
-
-//===----------------------------------------------------------------------===//
-// Rows to experts
-//===----------------------------------------------------------------------===//
-
-/// True if a product contracts the elements of `rows` with a weight that each
-/// device along `axes` has for itself. Sets `isCut` if parts of rows are taken.
-bool Exchanges::areTaken(Rows rows, ArrayRef<AxisRef> axes, bool &isCut) {
-  bool isTaken = false;
-  llvm::DenseSet<Rows> seen{rows};
-  SmallVector<Rows> pending{rows};
-  while (!pending.empty()) {
-    auto [node, dim] = pending.pop_back_val();
-    graph.forEachReader(node, [&, dim = dim](const Edge &edge, Node target) {
-      Operation *op = graph.getOp(target);
-      if (isProductOfTwo(op) && edge.operand >= 0 && edge.operand < 2) {
-        std::optional<ProductDims> dims = getProductDims(op, edge.operand);
-        isTaken |= dims && llvm::is_contained(dims->summed, dim) &&
-                   isOwn(graph.getOperand(target, 1 - edge.operand), axes);
-        return;
-      }
-      if (!movesRows(op, edge) || !graph.isDifferentiable(target))
-        return;
-      std::optional<int64_t> moved =
-          !op || edge.operand < 0 ? dim : getMovedDim(op, edge.operand, dim);
-      isCut |= !moved;
-      if (Rows next{target, moved.value_or(dim)}; seen.insert(next).second)
-        pending.push_back(next);
-    });
-  }
-  return isTaken;
-}
-
-/// True if a row of `rows` has elements of several tensors, as a token beside
-/// its gate. What products make of weights is one.
-bool Exchanges::areJoined(Rows rows) const {
-  bool isJoined = false;
-  llvm::DenseSet<Rows> seen{rows};
-  // Whether a product has made the rows from there on.
-  SmallVector<std::pair<Rows, bool>> pending{{rows, false}};
-  while (!pending.empty() && !isJoined) {
-    auto [next, isBehind] = pending.pop_back_val();
-    auto [node, dim] = next;
-    Operation *op = graph.getOp(node);
-    if (op && getGuestCollective(op) == CollectiveKind::AllGather)
-      continue;
-    isJoined |= !isBehind && addsOthers(node);
-    isBehind |= isProductOfTwo(op);
-    for (const Edge &edge : graph.getSources(node)) {
-      if (!graph.isDifferentiable(edge.node) ||
-          graph.getCount(edge.node) == 1 || isOfWeights(edge.node) ||
-          !(movesRows(op, edge) || isProductOfTwo(op)))
-        continue;
-      std::optional<int64_t> from =
-          !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
-      // A part of a row may be taken.
-      if (!from && op &&
-          (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
-        from = dim;
-      isJoined |= !from && movesRows(op, edge);
-      if (Rows source{edge.node, from.value_or(-1)};
-          from && seen.insert(source).second)
-        pending.push_back({source, isBehind});
-    }
-  }
-  return isJoined;
-}
-
-//===----------------------------------------------------------------------===//
-// The decision
-//===----------------------------------------------------------------------===//
-
-/// True if a derivative leads from `node` to an input of the step, so that it
-/// has no ones of a mask, and if its elements are no probabilities.
-bool Exchanges::isActivation(Node node) const {
-  auto visit = [&](auto follows, auto isFound) {
-    llvm::DenseSet<Node> seen{node};
-    SmallVector<Node> pending{node};
-    while (!pending.empty()) {
-      Node next = pending.pop_back_val();
-      if (isFound(next))
-        return true;
-      for (const Edge &edge : graph.getSources(next))
-        if (edge.isDifferentiable && follows(graph.getOp(next), edge) &&
-            seen.insert(edge.node).second)
-          pending.push_back(edge.node);
-    }
-    return false;
-  };
-  bool isProbability = visit(
-      // Gates scale rows, and sums of exponential functions divide them.
-      [](Operation *op, const Edge &edge) {
-        return movesRows(op, edge) && !(op && isNamed(op, guest::kMultiply)) &&
-               !(op && isNamed(op, guest::kDivide) && edge.operand == 1);
-      },
-      [&](Node found) { return isExponential(graph.getOp(found)); });
-  return !isProbability &&
-         visit([](Operation *, const Edge &) { return true; },
-               [&](Node found) {
-                 return isa<BlockArgument>(graph.getValue(found)) &&
-                        graph.getSources(found).empty();
-               });
 }
 
 /// True if `op` bears what has been rounded: it moves, adds up or scales its
@@ -308,137 +89,372 @@ static bool isLinear(Operation *op, unsigned operand) {
   return names.contains(name) && (!reduces || isSum(op));
 }
 
-/// Returns what reads elements of `node`, moved, added to others or scaled, and
-/// is not linear in them; null if nothing does. What sums and products make of
-/// many elements is another value.
-Operation *Exchanges::findOtherReader(Node node) const {
-  Operation *other = nullptr;
-  llvm::DenseSet<Node> seen{node};
-  SmallVector<Node> pending{node};
-  while (!pending.empty() && !other)
-    graph.forEachReader(
-        pending.pop_back_val(), [&](const Edge &edge, Node target) {
-          Operation *op = graph.getOp(target);
-          bool isOfOp = op && edge.operand >= 0;
-          if (isOfOp &&
-              (!graph.isDifferentiable(target) || !isLinear(op, edge.operand)))
-            other = op;
-          else if ((movesRows(op, edge) ||
-                    (isOfOp && isNamed(op, guest::kBroadcastInDim))) &&
-                   seen.insert(target).second)
-            pending.push_back(target);
-        });
-  return other;
-}
-
-/// True if `node` is made of constants alone, which are not all the same.
-bool Exchanges::isPattern(Node node) const {
-  if (node < 0 || getSplat(graph.getValue(node)))
-    return false;
-  llvm::DenseSet<Node> seen{node};
-  SmallVector<Node> pending{node};
-  while (!pending.empty()) {
-    Node next = pending.pop_back_val();
-    ArrayRef<Edge> sources = graph.getSources(next);
-    Operation *op = graph.getOp(next);
-    if (sources.empty() && !(op && isKnownSource(op)))
-      return false;
-    for (const Edge &edge : sources)
-      if (seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-  }
-  return true;
-}
-
-/// True if `node` puts elements of another kind beside those of rows: chosen by
-/// a condition or a mask of constants, written over some, or concatenated.
-/// Zeros are none.
-bool Exchanges::addsOthers(Node node) const {
-  Operation *op = graph.getOp(node);
-  if (!op)
-    return false;
-  SmallVector<Node> operands = graph.getOperands(node);
-  auto isZero = [&](unsigned operand) {
-    Node source = operands[operand];
-    return source >= 0 && isZeros(graph.getValue(graph.getPassed(source)));
-  };
-  // What a loop fills slice by slice.
-  auto isCarried = [&](unsigned operand) {
-    return operands[operand] >= 0 &&
-           isa<BlockArgument>(graph.getValue(operands[operand]));
-  };
-  StringRef name = op->getName().stripDialect();
-  if (name == "concatenate")
-    return llvm::count_if(llvm::seq<unsigned>(0, operands.size()),
-                          [&](unsigned operand) { return !isZero(operand); }) >
-           1;
-  if (name == "multiply")
-    return llvm::any_of(operands,
-                        [&](Node source) { return isPattern(source); });
-  if (name == "pad")
-    return !isZero(1);
-  if (name == "select")
-    return !isZero(1) && !isZero(2);
-  if (name == "dynamic_update_slice")
-    return !isZero(0) && !isCarried(0);
-  if (name == "scatter")
-    return !isZero(0) && !isSum(op);
-  return name == "clamp";
-}
-
-Objection Exchanges::check(const StepCollective &exchange, int64_t dim) {
-  std::optional<Node> operand = graph.find(exchange.op->getOperand(0));
-  std::optional<Node> result = graph.find(exchange.op->getResult(0));
-  if (!operand || !result)
-    return {Rule::Exchange, "nothing is known of what it moves"};
-  if (isOfWeights(*operand))
-    return {Rule::Exchange, "it moves what is made of weights alone"};
-  made.clear();
-  hasProduct = false;
-  if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
-    bool isCut = false;
-    if (!areTaken({*result, dim}, exchange.axes, isCut))
-      return {Rule::Exchange,
-              "it moves no rows of experts: no product with a weight that each "
-              "device has for itself takes or makes them; weights-of names "
-              "weights"};
-    if (!isActivation(*operand))
-      return {Rule::Exchange, "it moves masks, numbers or probabilities, not "
-                              "activations"};
-    if (isCut || areJoined({*operand, dim}))
-      return {Rule::Exchange,
-              "its rows have parts that are used in different ways"};
-  }
-  if (Operation *reader = findOtherReader(*result))
-    return {Rule::Exchange, "what arrives is not only moved, added up and "
-                            "scaled, but read by " +
-                                reader->getName().getStringRef().str()};
-  return {};
-}
-
 /// Returns the inputs of the step that hold weights which it updates with what
 /// autodiff has made: no codebooks, which it moves towards activations.
-static llvm::DenseSet<Value>
-findTrainedInputs(const ValueGraph &graph, const StepFlow &flow,
-                  const StepFlow::ValueSet &ancestors) {
-  std::vector<char> follows(graph.size());
+static llvm::DenseSet<Value> findTrainedInputs(const ValueGraph &graph,
+                                               const StepFlow &flow,
+                                               const NodeSet &ancestors) {
+  NodeSet follows(graph);
   for (Node node = 0; node < graph.size(); ++node) {
     Operation *op = graph.getOp(node);
     follows[node] = op && isProduct(op) && graph.isTransposed(node);
   }
-  graph.markForward(follows, [](const Edge &, Node) { return true; });
+  graph.mark(follows, Direction::ToReaders, [](const Edge &) { return true; });
   SmallVector<Value> results = llvm::map_to_vector(
-      graph.getReturned(), [&](Node node) { return graph.getValue(node); });
+      graph.getResults(), [&](const ValueGraph::Result &result) {
+        return graph.getValue(result.node);
+      });
   llvm::DenseSet<Value> trained;
-  for (auto [node, result, input] :
-       llvm::zip_equal(graph.getReturned(), results,
-                       flow.getHeldInputs(results, ancestors)))
-    if (input && follows[node] && input.getType() == result.getType())
+  for (auto [result, input] :
+       llvm::zip_equal(results, flow.getHeldInputs(results, ancestors)))
+    if (input && follows.contains(result) &&
+        input.getType() == result.getType())
       trained.insert(input);
   return trained;
 }
 
-void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
+namespace {
+
+/// Proves that all-to-alls move rows of activations, or of their cotangents, to
+/// experts or from them (docs/rules.md, R20). Valid while the module does not
+/// change.
+class Exchanges {
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+  /// A value, and the dim of it along which rows have their elements.
+  using Rows = std::pair<Node, int64_t>;
+
+public:
+  /// `weights` are the inputs of the step that gradients update, with the axes
+  /// along which devices have parts of them.
+  Exchanges(const ValueGraph &graph, const StepFlow &flow,
+            const llvm::MapVector<Value, std::vector<AxisRef>> &weights,
+            ArrayRef<StepCollective> collectives)
+      : graph(graph), flow(flow), weights(weights) {
+    for (const StepCollective &collective : collectives)
+      if (collective.kind == CollectiveKind::AllGather)
+        gathers[collective.op] = &collective;
+  }
+
+  /// Returns what speaks against `exchange` being one, of rows along dim `dim`;
+  /// no reason if nothing does.
+  Objection check(const StepCollective &exchange, int64_t dim) {
+    std::optional<Node> operand = graph.find(exchange.op->getOperand(0));
+    std::optional<Node> result = graph.find(exchange.op->getResult(0));
+    if (!operand || !result)
+      return {Rule::Exchange, "nothing is known of what it moves"};
+    if (isOfWeights(*operand))
+      return {Rule::Exchange, "it moves what is made of weights alone"};
+    made.clear();
+    hasProduct = false;
+    if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
+      bool isCut = false;
+      if (!areTaken({*result, dim}, exchange.axes, isCut))
+        return {
+            Rule::Exchange,
+            "it moves no rows of experts: no product with a weight that each "
+            "device has for itself takes or makes them; weights-of names "
+            "weights"};
+      if (!isActivation(*operand))
+        return {Rule::Exchange, "it moves masks, numbers or probabilities, not "
+                                "activations"};
+      if (isCut || areJoined({*operand, dim}))
+        return {Rule::Exchange,
+                "its rows have parts that are used in different ways"};
+    }
+    if (Operation *reader = findOtherReader(*result))
+      return {Rule::Exchange, "what arrives is not only moved, added up and "
+                              "scaled, but read by " +
+                                  reader->getName().getStringRef().str()};
+    return {};
+  }
+
+private:
+  //===----------------------------------------------------------------------===//
+  // Weights
+  //===----------------------------------------------------------------------===//
+
+  bool isOfWeights(Node node) const {
+    return node >= 0 && flow.isMadeOfWeights(graph.getValue(node));
+  }
+
+  /// True if `node` is made of weights, moved and changed element by element,
+  /// of which each device along `axes` has parts of its own: nothing has
+  /// gathered them along any.
+  bool isOwn(Node node, ArrayRef<AxisRef> axes) {
+    if (node < 0)
+      return false;
+    for (const auto &[known, nodes] : own)
+      if (ArrayRef(known) == axes)
+        return nodes[node];
+    NodeSet found(graph);
+    for (Node leaf : graph.getLeaves()) {
+      const auto *weight = weights.find(graph.getValue(leaf));
+      found[leaf] = weight != weights.end() &&
+                    llvm::all_of(axes, [&](const AxisRef &axis) {
+                      return covers(weight->second, axis);
+                    });
+    }
+    auto staysOwn = [&](Operation *op) {
+      std::optional<CollectiveKind> kind =
+          op ? getGuestCollective(op) : std::nullopt;
+      const StepCollective *gather = gathers.lookup(op);
+      return !kind || (gather && gather->groupError.empty() &&
+                       llvm::none_of(gather->axes, [&](const AxisRef &axis) {
+                         return llvm::any_of(axes, [&](const AxisRef &other) {
+                           return other.name == axis.name;
+                         });
+                       }));
+    };
+    graph.mark(found, Direction::ToReaders, [&](const Edge &edge) {
+      return edge.isMoved && isOfWeights(edge.target) &&
+             staysOwn(graph.getOp(edge.target));
+    });
+    own.emplace_back(std::vector<AxisRef>(axes), std::move(found));
+    return own.back().second[node];
+  }
+
+  //===----------------------------------------------------------------------===//
+  // Rows from experts
+  //===----------------------------------------------------------------------===//
+
+  /// True if a product with a weight that each device along `axes` has for
+  /// itself makes all elements of `rows` that are no constants, each changed by
+  /// itself.
+  bool areMade(Rows rows, ArrayRef<AxisRef> axes, int64_t depth) {
+    auto [it, isNew] = made.try_emplace(rows, true);
+    // What a loop carries is made if all else is that it is made of.
+    if (!isNew)
+      return it->second;
+    bool isMade = depth < kMostMoves &&
+                  areMadeByAll(rows.first, rows.second, axes, depth + 1);
+    made[rows] = isMade;
+    return isMade;
+  }
+
+  bool areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
+                    int64_t depth) {
+    Operation *op = graph.getOp(node);
+    if (isProductOfTwo(op)) {
+      for (unsigned operand : {0, 1}) {
+        Node weight = graph.getOperand(node, operand);
+        std::optional<int64_t> source = getSourceDim(op, operand, dim);
+        std::optional<ProductDims> dims = getProductDims(op, operand);
+        if (source && dims && !llvm::is_contained(dims->batching, *source) &&
+            isOwn(weight, axes) &&
+            !isOfWeights(graph.getOperand(node, 1 - operand)))
+          return hasProduct = true;
+      }
+      return false;
+    }
+    // Padding, and what a buffer begins with.
+    if (isZeros(graph.getValue(graph.getPassed(node))))
+      return true;
+    if (graph.getSources(node).empty() || !graph.isDifferentiable(node) ||
+        (op && isStepFunction(op)) || isExponential(op))
+      return false;
+    bool addsBias =
+        op && (isNamed(op, guest::kAdd) || isNamed(op, guest::kSubtract));
+    bool isScaled =
+        op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide));
+    bool isAny = false;
+    for (const Edge &edge : graph.getSources(node)) {
+      // Conditions and positions choose rows.
+      if (!graph.isDifferentiable(edge.source))
+        continue;
+      // Biases.
+      if (addsBias &&
+          (getSplat(graph.getValue(edge.source)) || isOfWeights(edge.source)))
+        continue;
+      std::optional<int64_t> from =
+          !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
+      bool isMade = from && movesRows(op, edge) &&
+                    areMade({edge.source, *from}, axes, depth);
+      if (!isMade && !isScaled)
+        return false;
+      isAny |= isMade;
+    }
+    return isAny || !isScaled;
+  }
+
+  //===----------------------------------------------------------------------===//
+  // Rows to experts
+  //===----------------------------------------------------------------------===//
+
+  /// True if a product contracts the elements of `rows` with a weight that each
+  /// device along `axes` has for itself. Sets `isCut` if parts of rows are
+  /// taken.
+  bool areTaken(Rows rows, ArrayRef<AxisRef> axes, bool &isCut) {
+    bool isTaken = false;
+    llvm::DenseSet<Rows> seen{rows};
+    SmallVector<Rows> pending{rows};
+    while (!pending.empty()) {
+      auto [node, dim] = pending.pop_back_val();
+      for (const Edge &edge : graph.getReaders(node)) {
+        Node target = edge.target;
+        Operation *op = graph.getOp(target);
+        if (isProductOfTwo(op) && edge.operand >= 0 && edge.operand < 2) {
+          std::optional<ProductDims> dims = getProductDims(op, edge.operand);
+          isTaken |= dims && llvm::is_contained(dims->summed, dim) &&
+                     isOwn(graph.getOperand(target, 1 - edge.operand), axes);
+          continue;
+        }
+        if (!movesRows(op, edge) || !graph.isDifferentiable(target))
+          continue;
+        std::optional<int64_t> moved =
+            !op || edge.operand < 0 ? dim : getMovedDim(op, edge.operand, dim);
+        isCut |= !moved;
+        if (Rows next{target, moved.value_or(dim)}; seen.insert(next).second)
+          pending.push_back(next);
+      }
+    }
+    return isTaken;
+  }
+
+  /// True if a row of `rows` has elements of several tensors, as a token beside
+  /// its gate. What products make of weights is one.
+  bool areJoined(Rows rows) const {
+    bool isJoined = false;
+    llvm::DenseSet<Rows> seen{rows};
+    // Whether a product has made the rows from there on.
+    SmallVector<std::pair<Rows, bool>> pending{{rows, false}};
+    while (!pending.empty() && !isJoined) {
+      auto [next, isBehind] = pending.pop_back_val();
+      auto [node, dim] = next;
+      Operation *op = graph.getOp(node);
+      if (op && getGuestCollective(op) == CollectiveKind::AllGather)
+        continue;
+      isJoined |= !isBehind && addsOthers(node);
+      isBehind |= isProductOfTwo(op);
+      for (const Edge &edge : graph.getSources(node)) {
+        if (!graph.isDifferentiable(edge.source) ||
+            graph.getCount(edge.source) == 1 || isOfWeights(edge.source) ||
+            !(movesRows(op, edge) || isProductOfTwo(op)))
+          continue;
+        std::optional<int64_t> from =
+            !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
+        // A part of a row may be taken.
+        if (!from && op &&
+            (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
+          from = dim;
+        isJoined |= !from && movesRows(op, edge);
+        if (Rows source{edge.source, from.value_or(-1)};
+            from && seen.insert(source).second)
+          pending.push_back({source, isBehind});
+      }
+    }
+    return isJoined;
+  }
+
+  //===----------------------------------------------------------------------===//
+  // The decision
+  //===----------------------------------------------------------------------===//
+
+  /// True if a derivative leads from `node` to an input of the step, so that it
+  /// has no ones of a mask, and if its elements are no probabilities.
+  bool isActivation(Node node) const {
+    bool isProbability = graph.walk(
+        node, Direction::ToSources,
+        // Gates scale rows, and sums of exponential functions divide them.
+        [&](const Edge &edge) {
+          Operation *op = graph.getOp(edge.target);
+          return edge.isDifferentiable && movesRows(op, edge) &&
+                 !(op && isNamed(op, guest::kMultiply)) &&
+                 !(op && isNamed(op, guest::kDivide) && edge.operand == 1);
+        },
+        [&](Node found) { return isExponential(graph.getOp(found)); });
+    return !isProbability &&
+           graph.walk(
+               node, Direction::ToSources,
+               [](const Edge &edge) { return edge.isDifferentiable; },
+               [&](Node found) { return graph.getInput(found) != nullptr; });
+  }
+
+  /// Returns what reads elements of `node`, moved, added to others or scaled,
+  /// and is not linear in them; null if nothing does. What sums and products
+  /// make of many elements is another value.
+  Operation *findOtherReader(Node node) const {
+    Operation *other = nullptr;
+    graph.walk(
+        node, Direction::ToReaders,
+        [&](const Edge &edge) {
+          Operation *op = graph.getOp(edge.target);
+          bool isOfOp = op && edge.operand >= 0;
+          if (isOfOp && (!graph.isDifferentiable(edge.target) ||
+                         !isLinear(op, edge.operand)))
+            other = op;
+          return movesRows(op, edge) ||
+                 (isOfOp && isNamed(op, guest::kBroadcastInDim));
+        },
+        [&](Node) { return other != nullptr; });
+    return other;
+  }
+
+  /// True if `node` is made of constants alone, which are not all the same.
+  bool isPattern(Node node) const {
+    if (node < 0 || getSplat(graph.getValue(node)))
+      return false;
+    return !graph.walk(
+        node, Direction::ToSources, [](const Edge &) { return true; },
+        [&](Node next) {
+          Operation *op = graph.getOp(next);
+          return graph.getSources(next).empty() && !(op && isKnownSource(op));
+        });
+  }
+
+  /// True if `node` puts elements of another kind beside those of rows: chosen
+  /// by a condition or a mask of constants, written over some, or concatenated.
+  /// Zeros are none.
+  bool addsOthers(Node node) const {
+    Operation *op = graph.getOp(node);
+    if (!op)
+      return false;
+    SmallVector<Node> operands = graph.getOperands(node);
+    auto isZero = [&](unsigned operand) {
+      Node source = operands[operand];
+      return source >= 0 && isZeros(graph.getValue(graph.getPassed(source)));
+    };
+    // What a loop fills slice by slice.
+    auto isCarried = [&](unsigned operand) {
+      return operands[operand] >= 0 &&
+             isa<BlockArgument>(graph.getValue(operands[operand]));
+    };
+    StringRef name = op->getName().stripDialect();
+    if (name == "concatenate")
+      return llvm::count_if(
+                 llvm::seq<unsigned>(0, operands.size()),
+                 [&](unsigned operand) { return !isZero(operand); }) > 1;
+    if (name == "multiply")
+      return llvm::any_of(operands,
+                          [&](Node source) { return isPattern(source); });
+    if (name == "pad")
+      return !isZero(1);
+    if (name == "select")
+      return !isZero(1) && !isZero(2);
+    if (name == "dynamic_update_slice")
+      return !isZero(0) && !isCarried(0);
+    if (name == "scatter")
+      return !isZero(0) && !isSum(op);
+    return name == "clamp";
+  }
+
+  const ValueGraph &graph;
+  const StepFlow &flow;
+  const llvm::MapVector<Value, std::vector<AxisRef>> &weights;
+  /// The axes of gathers, by their ops.
+  llvm::DenseMap<Operation *, const StepCollective *> gathers;
+  /// For the axes of an exchange, whether each node is made of weights of which
+  /// each device along them has parts of its own.
+  std::vector<std::pair<std::vector<AxisRef>, NodeSet>> own;
+  /// Rows of which it is known, or asked, whether experts make them, and
+  /// whether a product has been found.
+  llvm::DenseMap<Rows, bool> made;
+  bool hasProduct = false;
+};
+
+} // namespace
+
+void RoleFinder::chooseExchanges(const NodeSet &ancestors) {
   SplitInputs weights;
   std::optional<Exchanges> exchanges;
   bool hasDifferences =
@@ -472,7 +488,7 @@ void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
       if (exchange.dim >= dim || concatenated.getInt() >= dim)
         return {Rule::Exchange, "it cuts along its last dim, or puts together "
                                 "along it: it moves no whole rows"};
-      if (std::optional<StepFlow::StepResult> reached =
+      if (const ValueGraph::Result *reached =
               flow.getReachedResult(op->getResult(0)))
         return {Rule::State, "it exchanges state: result " +
                                  reached->describe() +
@@ -492,13 +508,13 @@ void RoleFinder::chooseExchanges(const StepFlow::ValueSet &ancestors) {
         return {Rule::Bits, "its elements are bits, not numbers: " + bits};
       if (!exchanges) {
         llvm::DenseSet<Value> trained =
-            findTrainedInputs(getProver().getGraph(), flow, ancestors);
+            findTrainedInputs(graph, flow, ancestors);
         for (auto &[input, axes] : splitInputs)
           if (trained.contains(input) ||
               (isFloatTensor(input.getType()) &&
                declared.weights.contains(cast<BlockArgument>(input))))
             weights[input] = axes;
-        exchanges.emplace(getProver().getGraph(), flow, weights, collectives);
+        exchanges.emplace(graph, flow, weights, collectives);
       }
       if (Objection objection = exchanges->check(exchange, dim))
         return objection;

@@ -128,7 +128,8 @@ Objection RoleFinder::checkGather(StepCollective &gather,
 
 /// True if a result of the step is `value`, cast or rearranged.
 static bool isReturned(const ValueGraph &graph, Value value) {
-  return llvm::any_of(graph.getReturned(), [&](ValueGraph::Node node) {
+  return llvm::any_of(graph.getResults(), [&](const auto &result) {
+    ValueGraph::Node node = result.node;
     while (node >= 0 && graph.getValue(node) != value) {
       ValueGraph::Node source = graph.getPassed(node);
       Operation *op = graph.getOp(node);
@@ -144,13 +145,12 @@ static bool isReturned(const ValueGraph &graph, Value value) {
 /// weights; `slice` is filled in.
 Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
   Operation *op = gather.op;
-  std::optional<StepFlow::StepResult> result =
-      flow.getReachedResult(op->getResult(0));
-  gather.isState = result.has_value();
+  const ValueGraph::Result *result = flow.getReachedResult(op->getResult(0));
+  gather.isState = result != nullptr;
   // What devices have updated in parts, as with ZeRO-1.
   bool isUpdated = result && !provenances.get(op->getOperand(0)).isStepInput &&
                    flow.holdsStepInput(op->getOperand(0)) &&
-                   isReturned(getProver().getGraph(), op->getResult(0));
+                   isReturned(graph, op->getResult(0));
   if (result)
     return {
         Rule::State,
@@ -191,8 +191,7 @@ SmallVector<Value> RoleFinder::getSumsOfScalars() const {
 /// Adds gathers of weights that the step has updated, or moved by a gradient
 /// for a while: made of weights, gradients and sums of scalars alone.
 void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
-                                   Sums sums,
-                                   const StepFlow::ValueSet &ancestors) {
+                                   Sums sums, const NodeSet &ancestors) {
   if (computed.empty())
     return;
   SmallVector<Value> cuts;
@@ -200,7 +199,7 @@ void RoleFinder::addUpdatedWeights(SmallVectorImpl<Candidate> &gathers,
     if (isGradient(*sum) || sum->rule == Rule::Difference)
       cuts.push_back(sum->op->getResult(0));
   llvm::append_range(cuts, getSumsOfScalars());
-  StepFlow::ValueSet dependents = flow.getDependents(cuts);
+  NodeSet dependents = flow.getDependents(cuts);
   SmallVector<Value> operands =
       llvm::map_to_vector(computed, [](StepCollective *gather) {
         return gather->op->getOperand(0);
@@ -230,7 +229,7 @@ using Mirrored = llvm::DenseSet<std::pair<Value, int64_t>>;
 class RoleFinder::WeightChoice {
 public:
   WeightChoice(RoleFinder &finder, ArrayRef<Candidate> gathers, Sums sums,
-               const StepFlow::ValueSet &ancestors)
+               const NodeSet &ancestors)
       : finder(finder), gathers(gathers) {
     readGradients(sums);
     readSlices(ancestors);
@@ -313,7 +312,7 @@ private:
            });
   }
 
-  void readSlices(const StepFlow::ValueSet &ancestors) {
+  void readSlices(const NodeSet &ancestors) {
     for (const Candidate &candidate : gathers) {
       Value whole = candidate.gather->op->getResult(0);
       Slice &slice = slices[candidate.slice];
@@ -495,6 +494,6 @@ private:
 };
 
 void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
-                               const StepFlow::ValueSet &ancestors) {
+                               const NodeSet &ancestors) {
   WeightChoice(*this, gathers, sums, ancestors).run();
 }

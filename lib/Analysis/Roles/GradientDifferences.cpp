@@ -13,7 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GradientPoints.h"
-#include "GradientSearch.h"
+#include "GradientProver.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseSet.h"
@@ -23,6 +23,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 namespace {
 
@@ -49,12 +50,12 @@ char getProduct(char left, char right) {
 } // namespace
 
 /// Finds the differences of one step.
-class GradientProver::Search::Differences {
+class GradientProver::Differences {
 public:
-  Differences(Search &search, ArrayRef<Operation *> sums,
+  Differences(GradientProver &search, ArrayRef<Operation *> sums,
               llvm::function_ref<bool(Operation *)> isGradient)
       : search(search), graph(search.graph), sets(search.sets),
-        isGradient(isGradient), holdsSum(graph.size()) {
+        isGradient(isGradient), holdsSum(graph) {
     for (auto [index, sum] : llvm::enumerate(sums))
       if (std::optional<Node> node = graph.find(sum->getResult(0))) {
         numbers[*node] = index;
@@ -62,9 +63,8 @@ public:
         operands.push_back(graph.find(sum->getOperand(0)).value_or(*node));
         operandOf[index] = operands.back();
       }
-    graph.markForward(holdsSum, [&](const Edge &edge, Node target) {
-      return isMoved(edge, target);
-    });
+    graph.mark(holdsSum, Direction::ToReaders,
+               [&](const Edge &edge) { return isMoved(edge); });
     findHeld();
     findWeights();
     findMemories();
@@ -89,8 +89,8 @@ private:
     Set leaves;
   };
 
-  bool isMoved(const Edge &edge, Node target) const {
-    return edge.isMoved && graph.isDifferentiable(target);
+  bool isMoved(const Edge &edge) const {
+    return edge.isMoved && graph.isDifferentiable(edge.target);
   }
 
   /// Nothing has verified the op.
@@ -101,8 +101,8 @@ private:
   }
 
   bool isInput(Node leaf) const {
-    return isa<BlockArgument>(graph.getValue(leaf)) &&
-           graph.isDifferentiable(leaf) && graph.getCount(leaf) != 1;
+    return graph.getInput(leaf) && graph.isDifferentiable(leaf) &&
+           graph.getCount(leaf) != 1;
   }
 
   /// Finds the inputs whose elements each value holds, other than through sums.
@@ -111,17 +111,17 @@ private:
     for (Node leaf : graph.getLeaves())
       if (isInput(leaf)) {
         held[leaf] = sets.getSingle(leaf);
-        Set &ofType = inputsOf[graph.getValue(leaf).getType()];
+        Set &ofType = inputsOf[graph.getType(leaf)];
         ofType = sets.unite(ofType, held[leaf]);
         inputs = sets.unite(inputs, held[leaf]);
       }
-    graph.settle([&](Node node) {
+    graph.settle(Direction::ToReaders, [&](Node node) {
       if (numbers.contains(node))
         return false;
       Set known = held[node];
       for (const Edge &edge : graph.getSources(node))
-        if (isMoved(edge, node))
-          held[node] = sets.unite(held[node], held[edge.node]);
+        if (isMoved(edge))
+          held[node] = sets.unite(held[node], held[edge.source]);
       return held[node] != known;
     });
   }
@@ -190,22 +190,16 @@ private:
     // Another network may be trained with weights that the step has updated:
     // its gradients follow from their momenta.
     llvm::DenseSet<Node> results;
-    for (Node node : graph.getReturned())
-      for (Node passed : {node, graph.getPassed(node)})
+    for (const ValueGraph::Result &result : graph.getResults())
+      for (Node passed : {result.node, graph.getPassed(result.node)})
         if (!graph.getSources(passed).empty())
           results.insert(passed);
-    std::vector<char> isBefore(graph.size());
-    SmallVector<Node> pending;
-    auto add = [&](Node node) {
-      if (!isBefore[node])
-        pending.push_back(node);
-      isBefore[node] = true;
-    };
-    llvm::for_each(operands, add);
-    while (!pending.empty())
-      for (const Edge &edge : graph.getSources(pending.pop_back_val()))
-        if (!results.contains(edge.node))
-          add(edge.node);
+    NodeSet isBefore(graph);
+    for (Node operand : operands)
+      isBefore[operand] = true;
+    graph.mark(isBefore, Direction::ToSources, [&](const Edge &edge) {
+      return !results.contains(edge.source);
+    });
     for (Node leaf : graph.getLeaves())
       if (isBefore[leaf] && isInput(leaf))
         weights = sets.unite(weights, sets.getSingle(leaf));
@@ -217,16 +211,16 @@ private:
   Set getMasters() {
     llvm::DenseSet<Type> weightTypes;
     sets.visit(weights, [&](Node leaf) {
-      weightTypes.insert(graph.getValue(leaf).getType());
+      weightTypes.insert(graph.getType(leaf));
       return false;
     });
     Set masters = NumberSets::kEmpty;
-    for (Node result : graph.getReturned()) {
-      Type type = graph.getValue(result).getType();
-      if (weightTypes.contains(type) && !sets.haveCommon(held[result], weights))
+    for (const ValueGraph::Result &result : graph.getResults())
+      if (Type type = graph.getType(result.node);
+          weightTypes.contains(type) &&
+          !sets.haveCommon(held[result.node], weights))
         masters = sets.unite(
-            masters, sets.subtract(held[result], inputsOf.lookup(type)));
-    }
+            masters, sets.subtract(held[result.node], inputsOf.lookup(type)));
     return masters;
   }
 
@@ -242,10 +236,11 @@ private:
 
   llvm::DenseMap<Type, Updates> findUpdates(Set candidates) {
     llvm::DenseMap<Type, Updates> updates;
-    for (Node result : graph.getReturned()) {
+    for (const ValueGraph::Result &returned : graph.getResults()) {
+      Node result = returned.node;
       if (!holdsSum[result] || !sets.isSubset(held[result], candidates))
         continue;
-      Type type = graph.getValue(result).getType();
+      Type type = graph.getType(result);
       Updates &ofType = updates[type];
       ofType.results.push_back(result);
       sets.visit(sets.intersect(held[result], inputsOf.lookup(type)),
@@ -273,7 +268,7 @@ private:
       return sumLists.size() - 1;
     };
     sets.visit(candidates, [&](Node leaf) {
-      auto ofType = updates.find(graph.getValue(leaf).getType());
+      auto ofType = updates.find(graph.getType(leaf));
       if (ofType == updates.end())
         return false;
       Updates &update = ofType->second;
@@ -307,7 +302,7 @@ private:
 
   /// The parts that the edge to `target` passes on, by those of all nodes.
   char pass(Node target, const Edge &edge, ArrayRef<char> found) const {
-    char signs = found[edge.node];
+    char signs = found[edge.source];
     if (!signs || !edge.isMoved || !edge.isDifferentiable)
       return 0;
     Operation *op = graph.getOp(target);
@@ -339,7 +334,7 @@ private:
       found[node] = kUp;
     for (auto [node, sign] : known)
       found[node] = sign;
-    graph.settle([&](Node node) {
+    graph.settle(Direction::ToReaders, [&](Node node) {
       if (numbers.contains(node) || harmless.contains(node))
         return false;
       char before = found[node];
@@ -353,19 +348,17 @@ private:
   /// The sums whose elements `node` holds, and the inputs.
   Terms getTerms(Node node) const {
     Terms terms{{}, held[node]};
-    llvm::DenseSet<Node> seen{node};
-    SmallVector<Node> pending{node};
-    while (!pending.empty()) {
-      Node next = pending.pop_back_val();
-      if (auto number = numbers.find(next); number != numbers.end()) {
-        terms.sums.push_back(number->second);
-        continue;
-      }
-      for (const Edge &edge : graph.getSources(next))
-        if (edge.isMoved && !edge.isCarried && holdsSum[edge.node] &&
-            seen.insert(edge.node).second)
-          pending.push_back(edge.node);
-    }
+    graph.walk(
+        node, Direction::ToSources,
+        [&](const Edge &edge) {
+          return edge.isMoved && !edge.isCarried && holdsSum[edge.source] &&
+                 !numbers.contains(edge.target);
+        },
+        [&](Node next) {
+          if (auto number = numbers.find(next); number != numbers.end())
+            terms.sums.push_back(number->second);
+          return false;
+        });
     llvm::sort(terms.sums);
     return terms;
   }
@@ -425,47 +418,48 @@ private:
   /// True if `left - right` is only a step of an average from one to the
   /// other, `right + c * (left - right)`, or if only its signs count.
   bool isHarmless(Node difference, Node left, Node right) {
-    if (targets.empty()) {
-      targets.resize(graph.size());
-      for (Node node = 0; node < graph.size(); ++node)
-        for (const Edge &edge : graph.getSources(node))
-          targets[edge.node].push_back({node, &edge});
-    }
     auto isSame = [&](Node a, Node b) {
       return a >= 0 && search.strip(a) == search.strip(b);
     };
-    llvm::DenseSet<Node> seen{difference};
-    SmallVector<Node> pending{difference};
-    while (!pending.empty()) {
-      Node next = pending.pop_back_val();
-      if (llvm::is_contained(graph.getReturned(), next))
-        return false;
-      for (auto [target, edge] : targets[next]) {
-        if (!edge->isDifferentiable)
-          continue;
-        Operation *op = graph.getOp(target);
-        SmallVector<Node> operands = graph.getOperands(target);
-        if (op && isNamed(op, guest::kAdd) &&
-            isSame(operands[1 - edge->operand], right))
-          continue;
-        if (op && isNamed(op, guest::kSubtract) && edge->operand == 1 &&
-            isSame(operands[0], left))
-          continue;
-        bool isScaled = op && edge->operand >= 0 &&
-                        ((isNamed(op, guest::kMultiply) &&
-                          search.isNumber(operands[1 - edge->operand])) ||
-                         (isNamed(op, guest::kDivide) && edge->operand == 0 &&
-                          search.isNumber(operands[1])));
-        if (edge->operand >= 0 && !isScaled && !(op && isDataMovement(op)))
-          return false;
-        if (seen.insert(target).second)
-          pending.push_back(target);
-      }
-    }
-    return true;
+    // True for what scales or moves the difference.
+    auto leadsOn = [&](const Edge &edge) {
+      Operation *op = graph.getOp(edge.target);
+      if (edge.operand < 0 || (op && isDataMovement(op)))
+        return true;
+      return op && ((isNamed(op, guest::kMultiply) &&
+                     search.isNumber(
+                         graph.getOperand(edge.target, 1 - edge.operand))) ||
+                    (isNamed(op, guest::kDivide) && edge.operand == 0 &&
+                     search.isNumber(graph.getOperand(edge.target, 1))));
+    };
+    // True where a step from one to the other ends.
+    auto ends = [&](const Edge &edge) {
+      Operation *op = graph.getOp(edge.target);
+      if (!edge.isDifferentiable || !op || edge.operand < 0)
+        return !edge.isDifferentiable;
+      Node other = graph.getOperand(edge.target, 1 - edge.operand);
+      return (isNamed(op, guest::kAdd) && isSame(other, right)) ||
+             (isNamed(op, guest::kSubtract) && edge.operand == 1 &&
+              isSame(other, left));
+    };
+    auto isReturned = [&](Node node) {
+      return llvm::any_of(graph.getResults(),
+                          [&](const ValueGraph::Result &result) {
+                            return result.node == node;
+                          });
+    };
+    return !graph.walk(
+        difference, Direction::ToReaders,
+        [&](const Edge &edge) { return !ends(edge); },
+        [&](Node node) {
+          return isReturned(node) ||
+                 llvm::any_of(graph.getReaders(node), [&](const Edge &edge) {
+                   return !ends(edge) && !leadsOn(edge);
+                 });
+        });
   }
 
-  Search &search;
+  GradientProver &search;
   const ValueGraph &graph;
   NumberSets &sets;
   llvm::function_ref<bool(Operation *)> isGradient;
@@ -475,7 +469,7 @@ private:
   llvm::DenseMap<size_t, Node> operandOf;
   std::optional<GradientPoints> points;
   /// Values that hold elements of a sum.
-  std::vector<char> holdsSum;
+  NodeSet holdsSum;
   /// The inputs of which each node holds elements.
   std::vector<Set> held;
   /// All inputs of floating-point numbers, also by type; those that gradients
@@ -489,11 +483,9 @@ private:
   std::vector<char> signs;
   /// Differences by which an average only moves.
   llvm::DenseSet<Node> harmless;
-  /// The edges that leave each node.
-  std::vector<SmallVector<std::pair<Node, const Edge *>, 2>> targets;
 };
 
-SmallVector<GradientDifference> GradientProver::Search::getDifferences(
+SmallVector<GradientDifference> GradientProver::getDifferences(
     ArrayRef<Operation *> sums,
     llvm::function_ref<bool(Operation *)> isGradient) {
   return Differences(*this, sums, isGradient).find();

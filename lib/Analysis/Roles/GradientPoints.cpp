@@ -9,7 +9,6 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -18,7 +17,7 @@ GradientPoints::GradientPoints(const ValueGraph &graph, NumberSets &sets,
                                llvm::function_ref<bool(ValueGraph::Node)> isSum)
     : graph(graph), sets(sets), points(graph.size(), NumberSets::kEmpty),
       sums(graph.size(), NumberSets::kEmpty) {
-  graph.settle([&](ValueGraph::Node node) {
+  graph.settle(ValueGraph::Direction::ToReaders, [&](ValueGraph::Node node) {
     std::pair known = {points[node], sums[node]};
     Operation *op = graph.getOp(node);
     bool isGather = op && getGuestCollective(op) == CollectiveKind::AllGather;
@@ -29,9 +28,9 @@ GradientPoints::GradientPoints(const ValueGraph &graph, NumberSets &sets,
     for (const ValueGraph::Edge &edge : graph.getSources(node)) {
       if (isSum(node))
         break;
-      points[node] = sets.unite(points[node], points[edge.node]);
+      points[node] = sets.unite(points[node], points[edge.source]);
       if (!isGather)
-        sums[node] = sets.unite(sums[node], sums[edge.node]);
+        sums[node] = sets.unite(sums[node], sums[edge.source]);
     }
     return std::pair(points[node], sums[node]) != known;
   });
@@ -41,7 +40,7 @@ NumberSets::Set GradientPoints::getAllGathers(ValueGraph::Node node) const {
   NumberSets::Set gathers = points[node];
   sets.visit(sums[node], [&](ValueGraph::Node sum) {
     for (const ValueGraph::Edge &edge : graph.getSources(sum))
-      gathers = sets.unite(gathers, points[edge.node]);
+      gathers = sets.unite(gathers, points[edge.source]);
     return false;
   });
   return gathers;
@@ -63,7 +62,7 @@ GradientPoints::findApart(ValueGraph::Node one, ValueGraph::Node other,
     NumberSets::Set found = none;
     sets.visit(gathers, [&](ValueGraph::Node gather) {
       for (const ValueGraph::Edge &edge : graph.getSources(gather))
-        found = sets.unite(found, inputs[edge.node]);
+        found = sets.unite(found, inputs[edge.source]);
       return false;
     });
     return found;
@@ -80,19 +79,17 @@ GradientPoints::findApart(ValueGraph::Node one, ValueGraph::Node other,
 static llvm::DenseMap<ValueGraph::Node, Attribute>
 getSlices(const ValueGraph &graph, ValueGraph::Node node) {
   llvm::DenseMap<ValueGraph::Node, Attribute> slices;
-  llvm::DenseSet<ValueGraph::Node> seen{node};
-  SmallVector<ValueGraph::Node> pending{node};
-  while (!pending.empty()) {
-    ValueGraph::Node next = pending.pop_back_val();
-    Operation *op = graph.getOp(next);
-    bool isSlice = op && isNamed(op, guest::kSlice);
-    for (const ValueGraph::Edge &edge : graph.getSources(next))
-      if (isSlice)
-        slices.try_emplace(edge.node, op->getAttr("start_indices"));
-      else if (edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
-               seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-  }
+  graph.walk(
+      node, ValueGraph::Direction::ToSources,
+      [&](const ValueGraph::Edge &edge) {
+        Operation *op = graph.getOp(edge.target);
+        bool isSlice = op && isNamed(op, guest::kSlice);
+        if (isSlice)
+          slices.try_emplace(edge.source, op->getAttr("start_indices"));
+        return !isSlice && edge.isMoved && edge.isDifferentiable &&
+               !edge.isCarried;
+      },
+      [](ValueGraph::Node) { return false; });
   return slices;
 }
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "GradientSearch.h"
+#include "GradientProver.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -17,6 +17,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 //===----------------------------------------------------------------------===//
 // Proofs
@@ -28,7 +29,7 @@ static bool addsUp(Operation *op) {
          (isContraction(op) || isScatter(op) || isNamed(op, guest::kReduce));
 }
 
-void GradientProver::Search::findProductsBefore() {
+void GradientProver::findProductsBefore() {
   if (!productsBefore.empty())
     return;
   productsBefore.assign(graph.size(), NumberSets::kEmpty);
@@ -41,11 +42,11 @@ void GradientProver::Search::findProductsBefore() {
     for (const Edge &edge : graph.getSources(node))
       if (!edge.isCarried && edge.isDifferentiable)
         productsBefore[node] =
-            sets.unite(productsBefore[node], productsBefore[edge.node]);
+            sets.unite(productsBefore[node], productsBefore[edge.source]);
 }
 
-SmallVector<size_t, 4> GradientProver::Search::getCandidates(Node contracted,
-                                                             Node other) {
+SmallVector<size_t, 4> GradientProver::getCandidates(Node contracted,
+                                                     Node other) {
   auto ofLeaves = contractions.find(leavesOf[contracted]);
   if (ofLeaves == contractions.end())
     return {};
@@ -63,7 +64,7 @@ SmallVector<size_t, 4> GradientProver::Search::getCandidates(Node contracted,
   return candidates;
 }
 
-int GradientProver::Search::getRank(const Use &use, Node contracted) const {
+int GradientProver::getRank(const Use &use, Node contracted) const {
   // A product with a weight itself says whose gradient it is; one with
   // activations that a weight was added to does not.
   bool isOfWeight = isWeight[use.weight];
@@ -74,9 +75,10 @@ int GradientProver::Search::getRank(const Use &use, Node contracted) const {
                                                     : isOfWeight;
 }
 
-const GradientProver::Search::Use *GradientProver::Search::findPartner(
-    Node contracted, Node other, llvm::function_ref<bool(const Use &)> isEnough,
-    bool &isOnly) {
+const GradientProver::Use *
+GradientProver::findPartner(Node contracted, Node other,
+                            llvm::function_ref<bool(const Use &)> isEnough,
+                            bool &isOnly) {
   if (contracted < 0 || other < 0)
     return nullptr;
   SmallVector<size_t, 4> candidates = getCandidates(contracted, other);
@@ -119,7 +121,7 @@ const GradientProver::Search::Use *GradientProver::Search::findPartner(
 /// True if it is `use` whose weight has a gradient that contracts `contracted`.
 /// Where weights are adapted first, all that follows depends on the same
 /// inputs, also on what has no gradient: then it must be the very operand.
-bool GradientProver::Search::isCertain(const Use &use, Node contracted) const {
+bool GradientProver::isCertain(const Use &use, Node contracted) const {
   return strip(use.other) == strip(contracted) ||
          llvm::none_of(getWeights(use, /*isDirect=*/true), [&](Value weight) {
            std::optional<Node> node = graph.find(weight);
@@ -127,8 +129,7 @@ bool GradientProver::Search::isCertain(const Use &use, Node contracted) const {
          });
 }
 
-const GradientProver::Search::Use *
-GradientProver::Search::findReduced(Node source) {
+const GradientProver::Use *GradientProver::findReduced(Node source) {
   int64_t count = graph.getCount(source);
   const Use *found = nullptr;
   if (firstUse >= 0)
@@ -146,33 +147,34 @@ GradientProver::Search::findReduced(Node source) {
   return found;
 }
 
-SmallVector<Value> GradientProver::Search::getWeights(const Use &use,
-                                                      bool isDirect) const {
+SmallVector<Value> GradientProver::getWeights(const Use &use,
+                                              bool isDirect) const {
   SmallVector<Value> weights;
   if (!isWeight[use.weight])
     return weights;
-  llvm::DenseSet<Node> seen{use.weight};
-  SmallVector<Node> pending{use.weight};
-  while (!pending.empty()) {
-    Node node = pending.pop_back_val();
+  auto isWhole = [&](Node node) {
     Operation *op = graph.getOp(node);
-    if ((op && getGuestCollective(op)) || graph.getSources(node).empty())
-      weights.push_back(graph.getValue(node));
-    else
-      for (const Edge &edge : graph.getSources(node))
-        if ((edge.isMoved || !isDirect) && seen.insert(edge.node).second)
-          pending.push_back(edge.node);
-  }
+    return (op && getGuestCollective(op)) || graph.getSources(node).empty();
+  };
+  graph.walk(
+      use.weight, Direction::ToSources,
+      [&](const Edge &edge) {
+        return (edge.isMoved || !isDirect) && !isWhole(edge.target);
+      },
+      [&](Node node) {
+        if (isWhole(node))
+          weights.push_back(graph.getValue(node));
+        return false;
+      });
   return weights;
 }
 
-void GradientProver::Search::setWeights(GradientProof &proof,
-                                        const Use &use) const {
+void GradientProver::setWeights(GradientProof &proof, const Use &use) const {
   proof.weights = getWeights(use, /*isDirect=*/false);
   proof.direct = getWeights(use, /*isDirect=*/true);
 }
 
-bool GradientProver::Search::isNumber(Node node) const {
+bool GradientProver::isNumber(Node node) const {
   Operation *op = node < 0 ? nullptr : graph.getOp(node);
   if (!op)
     return false;
@@ -184,7 +186,7 @@ bool GradientProver::Search::isNumber(Node node) const {
   return operand >= 0 && graph.getCount(operand) == 1;
 }
 
-Node GradientProver::Search::stripScales(Node node) const {
+Node GradientProver::stripScales(Node node) const {
   while (true) {
     node = strip(node);
     Operation *op = graph.getOp(node);
@@ -202,7 +204,7 @@ Node GradientProver::Search::stripScales(Node node) const {
 }
 
 /// True for a product of a value with itself, scaled or not.
-bool GradientProver::Search::isGram(Node source) const {
+bool GradientProver::isGram(Node source) const {
   Operation *op = graph.getOp(source);
   if (!op || !isProduct(op))
     return false;
@@ -211,7 +213,7 @@ bool GradientProver::Search::isGram(Node source) const {
          stripScales(operands[0]) == stripScales(operands[1]);
 }
 
-bool GradientProver::Search::multipliesProducts(Node node) const {
+bool GradientProver::multipliesProducts(Node node) const {
   Operation *op = graph.getOp(node);
   return op && isNamed(op, guest::kMultiply) &&
          llvm::all_of(graph.getOperands(node), [&](Node factor) {
@@ -219,8 +221,8 @@ bool GradientProver::Search::multipliesProducts(Node node) const {
          });
 }
 
-bool GradientProver::Search::tryWays(ArrayRef<std::pair<Node, Node>> ways,
-                                     bool isToldApart, Partner &partner) {
+bool GradientProver::tryWays(ArrayRef<std::pair<Node, Node>> ways,
+                             bool isToldApart, Partner &partner) {
   const Use *found = nullptr;
   Node foundContracted = -1;
   bool isOnlyFound = false;
@@ -257,8 +259,8 @@ bool GradientProver::Search::tryWays(ArrayRef<std::pair<Node, Node>> ways,
   return true;
 }
 
-GradientProver::Search::Partner
-GradientProver::Search::searchPartner(ArrayRef<Node> mixing, bool isToldApart) {
+GradientProver::Partner GradientProver::searchPartner(ArrayRef<Node> mixing,
+                                                      bool isToldApart) {
   Partner partner;
   partner.isGramAlone = !mixing.empty();
   for (Node source : mixing) {
@@ -283,7 +285,7 @@ GradientProver::Search::searchPartner(ArrayRef<Node> mixing, bool isToldApart) {
   return partner;
 }
 
-const char *GradientProver::Search::Partner::getWhyNone() const {
+const char *GradientProver::Partner::getWhyNone() const {
   if (assigns)
     return "what follows from the product with a weight has no negative "
            "element, as assignments and probabilities have none";
@@ -297,7 +299,7 @@ const char *GradientProver::Search::Partner::getWhyNone() const {
   return "what it reduces follows from no use of a weight of its size";
 }
 
-GradientProof GradientProver::Search::prove(Operation *sum) {
+GradientProof GradientProver::prove(Operation *sum) {
   GradientProof proof;
   std::optional<Node> result = graph.find(sum->getResult(0));
   std::optional<Node> operand = graph.find(sum->getOperand(0));
@@ -346,12 +348,11 @@ GradientProof GradientProver::Search::prove(Operation *sum) {
 // Buffers
 //===----------------------------------------------------------------------===//
 
-SmallVector<BlockArgument>
-GradientProver::Search::getReturnedSources(Value value) {
+SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {
   if (!asTheyCame) {
     asTheyCame = NumberSets::kEmpty;
-    for (Node node : graph.getReturned())
-      if (Node passed = graph.getPassed(node);
+    for (const ValueGraph::Result &result : graph.getResults())
+      if (Node passed = graph.getPassed(result.node);
           isa<BlockArgument>(graph.getValue(passed)))
         asTheyCame = sets.unite(*asTheyCame, sets.getSingle(passed));
   }
@@ -366,7 +367,7 @@ GradientProver::Search::getReturnedSources(Value value) {
   return inputs;
 }
 
-BlockArgument GradientProver::Search::getOnlyInput(Value value) {
+BlockArgument GradientProver::getOnlyInput(Value value) {
   std::optional<Node> node = graph.find(value);
   std::optional<Node> only;
   if (!node || sets.visit(leavesOf[*node], [&](Node leaf) {
@@ -377,47 +378,4 @@ BlockArgument GradientProver::Search::getOnlyInput(Value value) {
     return {};
   return only ? dyn_cast<BlockArgument>(graph.getValue(*only))
               : BlockArgument();
-}
-
-//===----------------------------------------------------------------------===//
-// The interface
-//===----------------------------------------------------------------------===//
-
-GradientProver::GradientProver(
-    ModuleOp module, llvm::function_ref<bool(BlockArgument)> isData,
-    llvm::function_ref<bool(BlockArgument)> mayBeData)
-    : search(std::make_unique<Search>(module, isData, mayBeData)) {}
-
-GradientProver::~GradientProver() = default;
-
-const ValueGraph &GradientProver::getGraph() const { return search->graph; }
-
-bool GradientProver::hasNames() const { return search->graph.hasTransposed(); }
-
-GradientProof GradientProver::prove(Operation *sum) {
-  return search->prove(sum);
-}
-
-bool GradientProver::isNeverNegative(Value value) {
-  std::optional<Node> node = search->graph.find(value);
-  return node && search->isNeverNegative(*node);
-}
-
-SmallVector<GradientDifference> GradientProver::getDifferences(
-    ArrayRef<Operation *> sums,
-    llvm::function_ref<bool(Operation *)> isGradient) {
-  return search->getDifferences(sums, isGradient);
-}
-
-SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {
-  return search->getReturnedSources(value);
-}
-
-BlockArgument GradientProver::getOnlyInput(Value value) {
-  return search->getOnlyInput(value);
-}
-
-std::vector<bool>
-GradientProver::areLayerWeights(ArrayRef<SmallVector<GatheredValue>> inputs) {
-  return search->areLayerWeights(inputs);
 }

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "GradientSearch.h"
+#include "GradientProver.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
@@ -18,6 +18,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 bool zpp::keepsOrder(Operation *op) {
   static const llvm::StringSet<> names = {"maximum", "minimum", "tanh"};
@@ -48,6 +49,12 @@ bool zpp::isContraction(Operation *op) {
   return op && (isProduct(op) || isLookup(op));
 }
 
+bool zpp::isSumOverDevices(Operation *op) {
+  std::optional<CollectiveKind> kind = getGuestCollective(op);
+  return kind == CollectiveKind::AllReduce ||
+         kind == CollectiveKind::ReduceScatter;
+}
+
 bool zpp::isScatter(Operation *op) {
   return op->getNumOperands() == 3 && op->getNumResults() == 1 &&
          op->getName().stripDialect() == "scatter";
@@ -57,7 +64,18 @@ bool zpp::isScatter(Operation *op) {
 // Weights and their uses
 //===----------------------------------------------------------------------===//
 
-void GradientProver::Search::findLeaves() {
+GradientProver::GradientProver(
+    const ValueGraph &graph, llvm::function_ref<bool(BlockArgument)> isData,
+    llvm::function_ref<bool(BlockArgument)> mayBeData)
+    : graph(graph), sets(graph.size()), hasData(graph), isWeight(graph),
+      isHeld(graph), holdsProduct(graph), isAfterAutodiff(graph) {
+  findLeaves();
+  findWeights(isData, mayBeData);
+  findUses();
+  findAutodiff();
+}
+
+void GradientProver::findLeaves() {
   leavesOf.assign(graph.size(), NumberSets::kEmpty);
   for (Node leaf : graph.getLeaves()) {
     leavesOf[leaf] = sets.getSingle(leaf);
@@ -67,21 +85,16 @@ void GradientProver::Search::findLeaves() {
         type.getRank() > 0)
       weightLeaves = sets.unite(weightLeaves, leavesOf[leaf]);
   }
-  graph.settle([&](Node node) {
+  graph.settle(Direction::ToReaders, [&](Node node) {
     Set known = leavesOf[node];
     for (const Edge &edge : graph.getSources(node))
-      leavesOf[node] = sets.unite(leavesOf[node], leavesOf[edge.node]);
+      leavesOf[node] = sets.unite(leavesOf[node], leavesOf[edge.source]);
     return leavesOf[node] != known;
   });
 }
 
-std::vector<char> GradientProver::Search::findContracted() {
-  std::vector<char> found(graph.size());
-  auto passes = [&](const Edge &edge, Node target) {
-    Operation *op = graph.getOp(target);
-    return edge.isMoved && graph.isDifferentiable(target) &&
-           !(op && getGuestCollective(op));
-  };
+NodeSet GradientProver::findContracted() {
+  NodeSet found(graph);
   // With another weight: norms and regularizers contract a weight with itself.
   auto hasOther = [&](Node node, Node than) {
     return !sets.isSubset(getWeightLeaves(node), leavesOf[than]);
@@ -96,24 +109,20 @@ std::vector<char> GradientProver::Search::findContracted() {
           hasOther(operands[1 - index], operands[index]))
         found[operands[index]] = true;
   }
-  for (bool isChanged = true; isChanged;) {
-    isChanged = false;
-    for (Node node = graph.size(); node-- > 0;)
-      for (const Edge &edge : graph.getSources(node))
-        if (found[node] && !found[edge.node] && passes(edge, node))
-          isChanged = found[edge.node] = true;
-  }
+  graph.mark(found, Direction::ToSources, [&](const Edge &edge) {
+    Operation *op = graph.getOp(edge.target);
+    return edge.isMoved && graph.isDifferentiable(edge.target) &&
+           !(op && getGuestCollective(op));
+  });
   return found;
 }
 
-void GradientProver::Search::findWeights(
+void GradientProver::findWeights(
     llvm::function_ref<bool(BlockArgument)> isData,
     llvm::function_ref<bool(BlockArgument)> mayBeData) {
-  std::vector<char> isContracted = findContracted();
-  hasData.assign(graph.size(), false);
-  isHeld.assign(graph.size(), false);
+  NodeSet isContracted = findContracted();
   for (Node leaf : graph.getLeaves()) {
-    auto input = dyn_cast<BlockArgument>(graph.getValue(leaf));
+    BlockArgument input = graph.getInput(leaf);
     hasData[leaf] = !input || !graph.isDifferentiable(leaf) || isData(input) ||
                     (isContracted[leaf] && mayBeData(input));
     if (input && hasData[leaf] && graph.getCount(leaf) > 1) {
@@ -124,20 +133,15 @@ void GradientProver::Search::findWeights(
     isHeld[leaf] = !hasData[leaf] && graph.getCount(leaf) != 1;
   }
   // Sums over devices are the same everywhere.
-  graph.markForward(hasData, [&](const Edge &, Node target) {
-    Operation *op = graph.getOp(target);
-    std::optional<CollectiveKind> kind =
-        op ? getGuestCollective(op) : std::nullopt;
-    return kind != CollectiveKind::AllReduce &&
-           kind != CollectiveKind::ReduceScatter && graph.getCount(target) != 1;
+  graph.mark(hasData, Direction::ToReaders, [&](const Edge &edge) {
+    Operation *op = graph.getOp(edge.target);
+    return !(op && isSumOverDevices(op)) && graph.getCount(edge.target) != 1;
   });
-  graph.markForward(isHeld, [&](const Edge &edge, Node target) {
-    Operation *op = graph.getOp(target);
-    return graph.isDifferentiable(target) &&
+  graph.mark(isHeld, Direction::ToReaders, [&](const Edge &edge) {
+    Operation *op = graph.getOp(edge.target);
+    return graph.isDifferentiable(edge.target) &&
            (edge.isMoved || (op && isNamed(op, guest::kBroadcastInDim)));
   });
-  isWeight.assign(graph.size(), false);
-  holdsProduct.assign(graph.size(), false);
   for (Node node = 0; node < graph.size(); ++node) {
     isWeight[node] = graph.isDifferentiable(node) && !hasData[node] &&
                      sets.haveCommon(leavesOf[node], weightLeaves);
@@ -145,12 +149,12 @@ void GradientProver::Search::findWeights(
     holdsProduct[node] =
         op && !isWeight[node] && (isProduct(op) || isScatter(op));
   }
-  graph.markForward(holdsProduct, [&](const Edge &edge, Node target) {
-    return edge.isMoved && graph.isDifferentiable(target);
+  graph.mark(holdsProduct, Direction::ToReaders, [&](const Edge &edge) {
+    return edge.isMoved && graph.isDifferentiable(edge.target);
   });
 }
 
-void GradientProver::Search::findUses() {
+void GradientProver::findUses() {
   auto add = [&](Node result, Node weight, Node other) {
     if (weight < 0)
       return;
@@ -180,8 +184,9 @@ void GradientProver::Search::findUses() {
       return weight >= 0 && (isWeight[weight] || isHeld[weight]);
     };
     if (!op || !graph.isDifferentiable(node) ||
-        llvm::none_of(graph.getSources(node),
-                      [&](const Edge &edge) { return canBeWeight(edge.node); }))
+        llvm::none_of(graph.getSources(node), [&](const Edge &edge) {
+          return canBeWeight(edge.source);
+        }))
       continue;
     if (isLookup(op)) {
       SmallVector<Node> operands = graph.getOperands(node);
@@ -203,35 +208,33 @@ void GradientProver::Search::findUses() {
   }
 }
 
-bool GradientProver::Search::isTransposed(Node node) const {
+bool GradientProver::isTransposed(Node node) const {
   return graph.isTransposed(node) && leavesOf[node] != NumberSets::kEmpty;
 }
 
-void GradientProver::Search::findAutodiff() {
-  isAfterAutodiff.assign(graph.size(), false);
-  if (!graph.hasTransposed())
-    return;
+void GradientProver::findAutodiff() {
   for (Node node = 0; node < graph.size(); ++node)
     isAfterAutodiff[node] = isTransposed(node);
-  graph.markForward(isAfterAutodiff, [](const Edge &, Node) { return true; });
+  graph.mark(isAfterAutodiff, Direction::ToReaders,
+             [](const Edge &) { return true; });
 }
 
 //===----------------------------------------------------------------------===//
 // Ways through the graph
 //===----------------------------------------------------------------------===//
 
-Node GradientProver::Search::strip(Node node) const {
+Node GradientProver::strip(Node node) const {
   while (true) {
     Operation *op = graph.getOp(node);
     ArrayRef<Edge> sources = graph.getSources(node);
     bool isPassed = sources.size() == 1 && sources.front().operand < 0;
     if (sources.empty() || (!isPassed && !(op && isDataMovement(op))))
       return node;
-    node = sources.front().node;
+    node = sources.front().source;
   }
 }
 
-Node GradientProver::Search::getKept(Node node) const {
+Node GradientProver::getKept(Node node) const {
   auto getTerms = [&](Node of, StringRef name) -> SmallVector<Node> {
     Operation *op = graph.getOp(of);
     if (!op || !isNamed(op, name) || op->getNumOperands() != 2)
@@ -253,7 +256,7 @@ Node GradientProver::Search::getKept(Node node) const {
   return -1;
 }
 
-bool GradientProver::Search::isNeverNegative(Node node) const {
+bool GradientProver::isNeverNegative(Node node) const {
   // Statistics are computed in a few ops.
   constexpr size_t kMostNodes = 64;
   llvm::DenseSet<Node> seen{node};
@@ -275,7 +278,7 @@ bool GradientProver::Search::isNeverNegative(Node node) const {
           return edge.operand < 0;
         })) {
       if (!llvm::all_of(sources,
-                        [&](const Edge &edge) { return add(edge.node); }))
+                        [&](const Edge &edge) { return add(edge.source); }))
         return false;
       continue;
     }
@@ -305,62 +308,48 @@ bool GradientProver::Search::isNeverNegative(Node node) const {
   return true;
 }
 
-bool GradientProver::Search::depends(Node from, Node on,
-                                     bool byDerivative) const {
-  if (from == on)
-    return true;
-  if (!sets.isSubset(leavesOf[on], leavesOf[from]))
-    return false;
-  llvm::DenseSet<Node> seen;
-  SmallVector<Node> pending{from};
-  while (!pending.empty())
-    for (const Edge &edge : graph.getSources(pending.pop_back_val())) {
-      if (edge.isCarried || edge.node < on ||
-          (byDerivative && !edge.isDifferentiable))
-        continue;
-      if (edge.node == on)
-        return true;
-      if (seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-    }
-  return false;
+bool GradientProver::depends(Node from, Node on, bool byDerivative) const {
+  return sets.isSubset(leavesOf[on], leavesOf[from]) &&
+         graph.walk(
+             from, Direction::ToSources,
+             [&](const Edge &edge) {
+               return !edge.isCarried && edge.source >= on &&
+                      (!byDerivative || edge.isDifferentiable);
+             },
+             [&](Node node) { return node == on; });
 }
 
-bool GradientProver::Search::visitAncestors(
+bool GradientProver::visitAncestors(
     Node from, Node first, llvm::function_ref<bool(Node)> visit) const {
-  llvm::DenseSet<Node> seen{from};
-  SmallVector<Node> pending{from};
-  // The nearest ones first.
-  for (size_t index = 0; index < pending.size(); ++index) {
-    if (visit(pending[index]))
-      return true;
-    for (const Edge &edge : graph.getSources(pending[index]))
-      if (!edge.isCarried && edge.isDifferentiable && edge.node >= first &&
-          seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-  }
-  return false;
+  return graph.walk(
+      from, Direction::ToSources,
+      [&](const Edge &edge) {
+        return !edge.isCarried && edge.isDifferentiable && edge.source >= first;
+      },
+      visit);
 }
 
-bool GradientProver::Search::findWays(Node operand, SmallVectorImpl<Node> &path,
-                                      SmallVectorImpl<Node> &mixing) const {
+bool GradientProver::findWays(Node operand, SmallVectorImpl<Node> &path,
+                              SmallVectorImpl<Node> &mixing) const {
   bool isRounded = false;
   llvm::DenseSet<Node> seen{operand};
   SmallVector<Node> pending{operand};
+  // What is found last counts first: not the nearest.
   while (!pending.empty()) {
     Node node = pending.pop_back_val();
     path.push_back(node);
     bool isMixed = false;
     for (const Edge &edge : graph.getSources(node)) {
       // A single number scales or fills all elements alike.
-      if (!graph.isDifferentiable(edge.node) || graph.getCount(edge.node) == 1)
+      if (!graph.isDifferentiable(edge.source) ||
+          graph.getCount(edge.source) == 1)
         continue;
       if (!edge.isMoved)
         isMixed = true;
       else if (!edge.isDifferentiable)
         isRounded = true;
-      else if (seen.insert(edge.node).second)
-        pending.push_back(edge.node);
+      else if (seen.insert(edge.source).second)
+        pending.push_back(edge.source);
     }
     if (isMixed)
       mixing.push_back(node);

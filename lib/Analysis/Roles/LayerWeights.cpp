@@ -12,7 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "GradientSearch.h"
+#include "GradientProver.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -23,6 +23,7 @@ using namespace zpp;
 
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
+using Direction = ValueGraph::Direction;
 
 namespace {
 /// The dims of a tensor that come from the gathered one, a bit each; none if
@@ -108,9 +109,10 @@ static bool isExponential(Operation *op) {
 }
 
 /// The search for uses by layers.
-class GradientProver::Search::Layers {
+class GradientProver::Layers {
 public:
-  explicit Layers(Search &search) : search(search), graph(search.graph) {}
+  explicit Layers(GradientProver &search)
+      : search(search), graph(search.graph) {}
 
   std::vector<bool> find(ArrayRef<SmallVector<GatheredValue>> inputs) {
     findData(inputs);
@@ -188,12 +190,12 @@ private:
         {*start, Dims(1) << gathered.dim}};
     while (!pending.empty()) {
       auto [node, dims] = pending.pop_back_val();
-      graph.forEachReader(node, [&, node = node, dims = dims](const Edge &edge,
-                                                              Node target) {
+      for (const Edge &edge : graph.getReaders(node)) {
+        Node target = edge.target;
         Operation *op = graph.getOp(target);
         // What autodiff has transposed follows from the uses before it.
         if (graph.isTransposed(target) || edge.isCarried)
-          return;
+          continue;
         bool isOfOp = op && edge.operand >= 0;
         bool isCode = isOfOp && edge.operand == 1 && isNumberLookup(op);
         if (isOfOp && (isProduct(op) || isLookup(op)) && !isCode)
@@ -201,7 +203,7 @@ private:
         else if (isOfWeights(node, target) && seen.insert(target).second)
           pending.push_back(
               {target, isOfOp ? moveDims(op, edge.operand, dims) : dims});
-      });
+      }
     }
     return uses;
   }
@@ -251,46 +253,41 @@ private:
   /// True if a derivative leads from `node` to floating-point inputs, so that
   /// it is no choice of rows, and if its elements are no probabilities.
   bool isActivation(Node node) {
-    llvm::DenseSet<Node> seen{node};
-    SmallVector<Node> pending{node};
-    while (!pending.empty()) {
-      Node next = pending.pop_back_val();
-      Operation *op = graph.getOp(next);
-      if (isExponential(op))
-        return false;
-      // XLA makes 1 / (1 + exp(-x)) of a logistic function.
-      bool isQuotient = op && isNamed(op, guest::kDivide);
-      for (const Edge &edge : graph.getSources(next))
-        if (edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
-            !(isQuotient && edge.operand == 1) && seen.insert(edge.node).second)
-          pending.push_back(edge.node);
-    }
-    return search.visitAncestors(node, 0, [&](Node leaf) {
-      return isa<BlockArgument>(graph.getValue(leaf)) &&
-             graph.getSources(leaf).empty();
+    bool isProbability = graph.walk(
+        node, Direction::ToSources,
+        [&](const Edge &edge) {
+          // XLA makes 1 / (1 + exp(-x)) of a logistic function.
+          Operation *op = graph.getOp(edge.target);
+          bool isDivisor =
+              op && isNamed(op, guest::kDivide) && edge.operand == 1;
+          return edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
+                 !isDivisor;
+        },
+        [&](Node source) { return isExponential(graph.getOp(source)); });
+    return !isProbability && search.visitAncestors(node, 0, [&](Node leaf) {
+      return graph.getInput(leaf) != nullptr;
     });
   }
 
   /// True if elements of `node` reach a product that `isWanted` accepts, and
   /// none of an exponential function.
   bool reachesProduct(Node node, llvm::function_ref<bool(Node)> isWanted) {
-    llvm::DenseSet<Node> seen{node};
-    SmallVector<Node> pending{node};
-    bool isReached = false;
-    while (!pending.empty() && !isReached)
-      graph.forEachReader(
-          pending.pop_back_val(), [&](const Edge &edge, Node target) {
-            Operation *op = graph.getOp(target);
-            isReached |=
-                op && edge.operand >= 0 && isProduct(op) && isWanted(target);
-            if (edge.isMoved && edge.isDifferentiable && !isExponential(op) &&
-                seen.insert(target).second)
-              pending.push_back(target);
+    return graph.walk(
+        node, Direction::ToReaders,
+        [&](const Edge &edge) {
+          return edge.isMoved && edge.isDifferentiable &&
+                 !isExponential(graph.getOp(edge.target));
+        },
+        [&](Node from) {
+          return llvm::any_of(graph.getReaders(from), [&](const Edge &edge) {
+            Operation *op = graph.getOp(edge.target);
+            return op && edge.operand >= 0 && isProduct(op) &&
+                   isWanted(edge.target);
           });
-    return isReached;
+        });
   }
 
-  Search &search;
+  GradientProver &search;
   const ValueGraph &graph;
   /// The inputs that are data, and no integers that are gathered.
   Set data = NumberSets::kEmpty;
@@ -298,7 +295,7 @@ private:
   llvm::DenseSet<Node> layers;
 };
 
-std::vector<bool> GradientProver::Search::areLayerWeights(
-    ArrayRef<SmallVector<GatheredValue>> inputs) {
+std::vector<bool>
+GradientProver::areLayerWeights(ArrayRef<SmallVector<GatheredValue>> inputs) {
   return Layers(*this).find(inputs);
 }

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MirrorKeys.h"
+#include "RoleFinder.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"

@@ -13,9 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Moments.h"
-
-#include "MirrorKeys.h"
+#include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
@@ -25,11 +23,7 @@
 using namespace mlir;
 using namespace zpp;
 
-static bool isSumOverDevices(Operation *op) {
-  std::optional<CollectiveKind> kind = getGuestCollective(op);
-  return kind == CollectiveKind::AllReduce ||
-         kind == CollectiveKind::ReduceScatter;
-}
+using Direction = ValueGraph::Direction;
 
 static bool isFloat(Value value) {
   return isa<FloatType>(getElementTypeOrSelf(value));
@@ -50,186 +44,8 @@ static bool isMatrixProduct(Operation *op) {
 }
 
 /// True if `node`, or -1 for none, is one of `nodes`.
-static bool contains(ArrayRef<char> nodes, ValueGraph::Node node) {
+static bool contains(const NodeSet &nodes, ValueGraph::Node node) {
   return node >= 0 && nodes[node];
-}
-
-Moments::Moments(ModuleOp module, const ValueGraph &graph, const StepFlow &flow,
-                 const StepFlow::ValueSet &ancestors,
-                 ArrayRef<StepCollective> collectives)
-    : graph(graph), flow(flow), ancestors(ancestors) {
-  SmallVector<const StepCollective *> gathers;
-  SmallVector<Value> gathered;
-  for (const StepCollective &collective : collectives) {
-    if (collective.role == Role::Gradient)
-      gradients[collective.op->getResult(0)] = &collective;
-    if (collective.role == Role::Weight) {
-      gathers.push_back(&collective);
-      gathered.push_back(collective.op->getOperand(0));
-    }
-  }
-  for (auto [gather, weight] :
-       llvm::zip_equal(gathers, flow.getHeldInputs(gathered, ancestors)))
-    if (weight)
-      for (const std::string &key : getMirrorKeys(*gather))
-        weightsOf[key].insert(weight);
-
-  isOfWeight.resize(graph.size());
-  for (Node leaf : graph.getLeaves())
-    if (auto input = dyn_cast<BlockArgument>(graph.getValue(leaf)))
-      isOfWeight[leaf] = graph.getCount(leaf) != 1 && flow.isReturned(input) &&
-                         ancestors.contains(input);
-  graph.markForward(isOfWeight, [&](const Edge &edge, Node target) {
-    Operation *op = graph.getOp(target);
-    return edge.isMoved && !(op && isSumOverDevices(op));
-  });
-
-  SmallVector<Value> values;
-  for (auto function : module.getOps<func::FuncOp>()) {
-    if (function.isExternal() || !function.isPublic() ||
-        !function.getBody().hasOneBlock() || function.getBody().front().empty())
-      continue;
-    for (auto [index, value] :
-         llvm::enumerate(function.getBody().front().back().getOperands()))
-      if (std::optional<Node> node = graph.find(value)) {
-        returned.push_back(
-            {{function, static_cast<unsigned>(index)}, *node, {}});
-        values.push_back(value);
-      }
-  }
-  for (auto [result, value, input] :
-       llvm::zip_equal(returned, values, flow.getHeldInputs(values, ancestors)))
-    if (input && flow.isReturned(input) && input.getType() == value.getType())
-      result.weight = input;
-  for (const Returned &result : returned)
-    ++resultsOf[result.weight];
-  findMomenta();
-}
-
-//===----------------------------------------------------------------------===//
-// The operand
-//===----------------------------------------------------------------------===//
-
-/// Reads what `whole` is made of: state, gradients, weights and other things.
-/// Single numbers may scale it.
-Moments::Contents Moments::read(Node whole) const {
-  Contents contents;
-  llvm::DenseSet<Node> seen{whole};
-  SmallVector<Node> pending{whole};
-  while (!pending.empty()) {
-    Node node = pending.pop_back_val();
-    Value value = graph.getValue(node);
-    if (!isFloat(value)) {
-      contents.hasOther = true;
-      continue;
-    }
-    if (const StepCollective *sum = gradients.lookup(value)) {
-      contents.gradients.push_back(sum);
-      continue;
-    }
-    Operation *op = graph.getOp(node);
-    ArrayRef<Edge> sources = graph.getSources(node);
-    if (sources.empty()) {
-      if (op && isKnownSource(op))
-        continue;
-      auto input = dyn_cast<BlockArgument>(value);
-      if (!input || !flow.isReturned(input))
-        contents.hasOther = true;
-      else if (ancestors.contains(input))
-        contents.hasWeight = true;
-      else
-        contents.state.push_back(input);
-      continue;
-    }
-    for (const Edge &edge : sources) {
-      // It scales all elements alike, or is the value of all.
-      if (graph.getCount(edge.node) == 1)
-        continue;
-      if (!isKnownMove(op, edge))
-        contents.hasOther = true;
-      else if (seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-    }
-  }
-  return contents;
-}
-
-/// Finds the state whose next value, and all else of its type that the step
-/// returns and that holds it, is made of gradients: no statistic of a batch,
-/// and nothing that stays as it is, such as a mask.
-void Moments::findMomenta() {
-  llvm::DenseSet<Value> others;
-  for (const Returned &result : returned) {
-    if (result.weight)
-      continue;
-    Contents contents = read(result.node);
-    bool isMomentum = !contents.hasOther && !contents.hasWeight &&
-                      !contents.gradients.empty();
-    for (BlockArgument input : contents.state)
-      if (input.getType() == graph.getValue(result.node).getType())
-        (isMomentum ? momenta : others).insert(input);
-  }
-  for (Value other : others)
-    momenta.erase(other);
-}
-
-//===----------------------------------------------------------------------===//
-// Readers
-//===----------------------------------------------------------------------===//
-
-Moments::NodeSet Moments::getReached(
-    ArrayRef<Node> sources,
-    llvm::function_ref<bool(const Edge &, Node)> follows) const {
-  NodeSet found(graph.size());
-  for (Node source : sources)
-    found[source] = true;
-  SmallVector<Node> pending(sources);
-  while (!pending.empty())
-    graph.forEachReader(pending.pop_back_val(),
-                        [&](const Edge &edge, Node target) {
-                          if (found[target] || !follows(edge, target))
-                            return;
-                          found[target] = true;
-                          pending.push_back(target);
-                        });
-  return found;
-}
-
-/// True if `target` has the elements of the source of `edge`, and nothing of a
-/// weight, as what a momentum is scaled to before it is orthogonalized.
-bool Moments::isScaled(const Edge &edge, Node target) const {
-  return isKnownMove(graph.getOp(target), edge) && !isOfWeight[target];
-}
-
-bool Moments::findProducts(const NodeSet &held, SmallVectorImpl<Node> &grams) {
-  // Products with a vector, or of vectors, are norms.
-  auto isMatrix = [](Operation *op, unsigned operand) {
-    auto type = dyn_cast<RankedTensorType>(op->getOperand(operand).getType());
-    std::optional<ProductDims> dims = getProductDims(op, operand);
-    if (!type || !type.hasStaticShape() || !dims)
-      return false;
-    for (int64_t dim = 0; dim < type.getRank(); ++dim)
-      if (type.getDimSize(dim) > 1 && !llvm::is_contained(dims->summed, dim) &&
-          !llvm::is_contained(dims->batching, dim))
-        return true;
-    return false;
-  };
-  bool isContracted = false;
-  for (Node node = 0; node < graph.size(); ++node) {
-    Operation *op = graph.getOp(node);
-    if (!op || !isMatrixProduct(op))
-      continue;
-    SmallVector<Node> operands = graph.getOperands(node);
-    auto isHeld = [&](Node operand) { return contains(held, operand); };
-    if (llvm::none_of(operands, isHeld))
-      continue;
-    isContracted = true;
-    if (llvm::all_of(operands, isHeld) &&
-        llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
-                     [&](unsigned operand) { return isMatrix(op, operand); }))
-      grams.push_back(node);
-  }
-  return isContracted;
 }
 
 /// Returns an op that reads `value` and has no results, such as a callback: it
@@ -251,137 +67,333 @@ static Operation *findSilentReader(Value value) {
   return nullptr;
 }
 
-/// Why a reader among `all`, the values that follow from a momentum, needs it
-/// as it is; empty if none does.
-std::string Moments::findOtherReader(const NodeSet &all) const {
-  auto tellReader = [](Operation *op) {
-    return op->getName().getStringRef().str() +
-           " reads what follows from it, and only products, reductions and "
-           "elementwise ops are known to bear it";
+namespace {
+
+/// Proves that gathers are of momenta which an optimizer orthogonalizes, as
+/// Muon does (docs/rules.md, R19). Valid while the module does not change.
+class Moments {
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+  /// The parts of which a value is made, element by element.
+  struct Contents {
+    SmallVector<const StepCollective *> gradients;
+    SmallVector<BlockArgument> state;
+    bool hasWeight = false, hasOther = false;
   };
-  for (Node node = 0; node < graph.size(); ++node) {
-    if (!all[node])
-      continue;
-    Value value = graph.getValue(node);
-    if (Operation *reader = findSilentReader(value))
-      return tellReader(reader);
-    Operation *op = graph.getOp(node);
-    for (const Edge &edge : graph.getSources(node)) {
-      if (!all[edge.node] || !op || edge.operand < 0)
-        continue;
-      if (isStepFunction(op) || op->getName().stripDialect() == "remainder" ||
-          (getElementTypeOrSelf(value).isIntOrIndex() &&
-           !op->getName().stripDialect().starts_with("bitcast")))
-        return "the step chooses by it, as it compares it or makes whole "
-               "numbers of it";
-      if (!isFloat(value))
-        return tellReader(op);
-      if (isMatrixProduct(op)) {
-        if (llvm::any_of(graph.getOperands(node),
-                         [&](Node operand) { return !contains(all, operand); }))
-          return "a product contracts it with something else: a root, a "
-                 "projection, or a device's part, where XLA splits products of "
-                 "what is not constrained to be replicated";
-      } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
-                 !isElementwise(op) && !isNamed(op, guest::kReduce) &&
-                 !isNamed(op, guest::kBroadcastInDim)) {
-        return tellReader(op);
+
+public:
+  /// `ancestors` are the values from which gradients are computed.
+  Moments(const ValueGraph &graph, const StepFlow &flow,
+          const NodeSet &ancestors, ArrayRef<StepCollective> collectives)
+      : graph(graph), flow(flow), ancestors(ancestors), isOfWeight(graph) {
+    SmallVector<const StepCollective *> gathers;
+    SmallVector<Value> gathered;
+    for (const StepCollective &collective : collectives) {
+      if (collective.role == Role::Gradient)
+        gradients[collective.op->getResult(0)] = &collective;
+      if (collective.role == Role::Weight) {
+        gathers.push_back(&collective);
+        gathered.push_back(collective.op->getOperand(0));
       }
     }
-  }
-  return "";
-}
+    for (auto [gather, weight] :
+         llvm::zip_equal(gathers, flow.getHeldInputs(gathered, ancestors)))
+      if (weight)
+        for (const std::string &key : getMirrorKeys(*gather))
+          weightsOf[key].insert(weight);
 
-//===----------------------------------------------------------------------===//
-// Results
-//===----------------------------------------------------------------------===//
+    for (Node leaf : graph.getLeaves())
+      if (BlockArgument input = graph.getInput(leaf))
+        isOfWeight[leaf] = graph.getCount(leaf) != 1 &&
+                           flow.isReturned(input) && ancestors.contains(input);
+    graph.mark(isOfWeight, Direction::ToReaders, [&](const Edge &edge) {
+      Operation *op = graph.getOp(edge.target);
+      return edge.isMoved && !(op && isSumOverDevices(op));
+    });
 
-/// Why what follows from `whole` is not the update of weights of the shapes of
-/// the gradients that it is made of, alone; empty if it is.
-std::string Moments::checkResults(const Contents &contents, Node whole,
-                                  const NodeSet &all, ArrayRef<Node> grams) {
-  llvm::DenseSet<Value> weights;
-  for (const StepCollective *sum : contents.gradients) {
-    weights.insert(sum->argument);
-    // In a backward pass that computes activations again, products are missing
-    // that tell weights of one shape apart.
-    for (const std::string &key : getMirrorKeys(*sum))
-      weights.insert_range(weightsOf.lookup(key));
+    SmallVector<Value> values = llvm::map_to_vector(
+        graph.getResults(), [&](const ValueGraph::Result &result) {
+          return graph.getValue(result.node);
+        });
+    for (auto [value, input] :
+         llvm::zip_equal(values, flow.getHeldInputs(values, ancestors))) {
+      bool isWeight =
+          input && flow.isReturned(input) && input.getType() == value.getType();
+      updated.push_back(isWeight ? input : BlockArgument());
+      ++resultsOf[updated.back()];
+    }
+    findMomenta();
   }
-  // Norms of updates may scale them as well.
-  NodeSet beside = getReached(whole, [&](const Edge &edge, Node target) {
-    return graph.getCount(target) != 1;
-  });
-  NodeSet undivided = getReached(grams, [&](const Edge &edge, Node target) {
-    Operation *op = graph.getOp(target);
-    return !op || edge.operand < 0 || !ElementFlow(op).isDivisor(edge.operand);
-  });
-  bool isUpdate = false;
-  for (const Returned &result : returned) {
-    if (!all[result.node])
-      continue;
-    // An average of weights, and a square of a change, hold that weight, too.
-    if (!result.weight || resultsOf.lookup(result.weight) != 1)
-      return "result " + result.result.describe() +
-             " of the step is made of it, and is not known to be the one "
-             "updated weight of a gradient";
-    if (!weights.contains(result.weight))
-      return "result " + result.result.describe() +
-             " is updated with it, and it is not known to be made of a "
-             "gradient of that weight";
-    if (!beside[result.node])
-      continue;
-    if (!undivided[result.node])
-      return "weights are updated only with what is divided by its products";
-    isUpdate = true;
-  }
-  return isUpdate ? "" : "no weight is updated with what follows from it";
-}
 
-std::optional<Objection> Moments::check(const StepCollective &gather) {
-  std::optional<Node> operand = graph.find(gather.op->getOperand(0));
-  std::optional<Node> whole = graph.find(gather.op->getResult(0));
-  if (!operand || !whole)
-    return std::nullopt;
-  Contents contents = read(*operand);
-  // A weight that is moved and orthogonalized is no momentum.
-  if (contents.hasOther || contents.hasWeight ||
-      (contents.gradients.empty() && contents.state.empty()) ||
-      llvm::any_of(contents.state, [&](BlockArgument input) {
-        return !momenta.contains(input);
-      }))
-    return std::nullopt;
-  NodeSet held = getReached(*whole, [&](const Edge &edge, Node target) {
-    return isScaled(edge, target);
-  });
-  SmallVector<Node> grams;
-  bool isContracted = findProducts(held, grams);
-  // A statistic that is kept is contracted by other things.
-  if (!isContracted || (grams.empty() && contents.gradients.empty()))
-    return std::nullopt;
-  auto object = [](std::string why) {
-    return Objection{Rule::Moment,
-                     why.empty() ? ""
-                                 : "it gathers a gradient or momentum that "
-                                   "products contract, and needs it as "
-                                   "it is: " +
-                                       why};
-  };
-  NodeSet all =
-      getReached(*whole, [](const Edge &edge, Node target) { return true; });
-  if (std::string why = findOtherReader(all); !why.empty())
-    return object(std::move(why));
-  if (grams.empty())
-    return object("no product contracts it with itself, as an "
-                  "orthogonalization begins");
-  return object(checkResults(contents, *whole, all, grams));
-}
+  /// Returns what speaks against `gather` being one, with no reason if nothing
+  /// does; nullopt if it gathers something else than a momentum that products
+  /// contract.
+  std::optional<Objection> check(const StepCollective &gather) {
+    std::optional<Node> operand = graph.find(gather.op->getOperand(0));
+    std::optional<Node> whole = graph.find(gather.op->getResult(0));
+    if (!operand || !whole)
+      return std::nullopt;
+    Contents contents = read(*operand);
+    // A weight that is moved and orthogonalized is no momentum.
+    if (contents.hasOther || contents.hasWeight ||
+        (contents.gradients.empty() && contents.state.empty()) ||
+        llvm::any_of(contents.state, [&](BlockArgument input) {
+          return !momenta.contains(input);
+        }))
+      return std::nullopt;
+    // What has its elements, and nothing of a weight, as what a momentum is
+    // scaled to before it is orthogonalized.
+    NodeSet held = getReached(*whole, [&](const Edge &edge) {
+      return isKnownMove(graph.getOp(edge.target), edge) &&
+             !isOfWeight[edge.target];
+    });
+    SmallVector<Node> grams;
+    bool isContracted = findProducts(held, grams);
+    // A statistic that is kept is contracted by other things.
+    if (!isContracted || (grams.empty() && contents.gradients.empty()))
+      return std::nullopt;
+    auto object = [](std::string why) {
+      return Objection{Rule::Moment,
+                       why.empty() ? ""
+                                   : "it gathers a gradient or momentum that "
+                                     "products contract, and needs it as "
+                                     "it is: " +
+                                         why};
+    };
+    NodeSet all = getReached(*whole, [](const Edge &edge) { return true; });
+    if (std::string why = findOtherReader(all); !why.empty())
+      return object(std::move(why));
+    if (grams.empty())
+      return object("no product contracts it with itself, as an "
+                    "orthogonalization begins");
+    return object(checkResults(contents, *whole, all, grams));
+  }
+
+private:
+  //===----------------------------------------------------------------------===//
+  // The operand
+  //===----------------------------------------------------------------------===//
+
+  /// Reads what `whole` is made of: state, gradients, weights and other things.
+  /// Single numbers may scale it.
+  Contents read(Node whole) const {
+    Contents contents;
+    auto isGradient = [&](Node node) {
+      return gradients.contains(graph.getValue(node));
+    };
+    graph.walk(
+        whole, Direction::ToSources,
+        [&](const Edge &edge) {
+          // A single number scales all elements alike, or is the value of all.
+          if (!isFloat(graph.getValue(edge.target)) ||
+              isGradient(edge.target) || graph.getCount(edge.source) == 1)
+            return false;
+          bool isMoved = isKnownMove(graph.getOp(edge.target), edge);
+          contents.hasOther |= !isMoved;
+          return isMoved;
+        },
+        [&](Node node) {
+          Value value = graph.getValue(node);
+          BlockArgument input = graph.getInput(node);
+          Operation *op = graph.getOp(node);
+          if (!isFloat(value))
+            contents.hasOther = true;
+          else if (isGradient(node))
+            contents.gradients.push_back(gradients.lookup(value));
+          else if (input && flow.isReturned(input) && ancestors.contains(input))
+            contents.hasWeight = true;
+          else if (input && flow.isReturned(input))
+            contents.state.push_back(input);
+          else if (graph.getSources(node).empty() && !(op && isKnownSource(op)))
+            contents.hasOther = true;
+          return false;
+        });
+    return contents;
+  }
+
+  /// Finds the state whose next value, and all else of its type that the step
+  /// returns and that holds it, is made of gradients: no statistic of a batch,
+  /// and nothing that stays as it is, such as a mask.
+  void findMomenta() {
+    llvm::DenseSet<Value> others;
+    for (auto [result, weight] : llvm::zip_equal(graph.getResults(), updated)) {
+      if (weight)
+        continue;
+      Contents contents = read(result.node);
+      bool isMomentum = !contents.hasOther && !contents.hasWeight &&
+                        !contents.gradients.empty();
+      for (BlockArgument input : contents.state)
+        if (input.getType() == graph.getType(result.node))
+          (isMomentum ? momenta : others).insert(input);
+    }
+    for (Value other : others)
+      momenta.erase(other);
+  }
+
+  //===----------------------------------------------------------------------===//
+  // Readers
+  //===----------------------------------------------------------------------===//
+
+  /// Returns the nodes that follow from `sources` over edges that `follows`
+  /// accepts.
+  NodeSet getReached(ArrayRef<Node> sources,
+                     ValueGraph::Follows follows) const {
+    NodeSet found(graph);
+    for (Node source : sources)
+      found[source] = true;
+    graph.mark(found, Direction::ToReaders, follows);
+    return found;
+  }
+
+  /// The products of two of `held` that are no single numbers, in `grams`.
+  /// Returns whether any product reads one.
+  bool findProducts(const NodeSet &held, SmallVectorImpl<Node> &grams) {
+    // Products with a vector, or of vectors, are norms.
+    auto isMatrix = [](Operation *op, unsigned operand) {
+      auto type = dyn_cast<RankedTensorType>(op->getOperand(operand).getType());
+      std::optional<ProductDims> dims = getProductDims(op, operand);
+      if (!type || !type.hasStaticShape() || !dims)
+        return false;
+      for (int64_t dim = 0; dim < type.getRank(); ++dim)
+        if (type.getDimSize(dim) > 1 &&
+            !llvm::is_contained(dims->summed, dim) &&
+            !llvm::is_contained(dims->batching, dim))
+          return true;
+      return false;
+    };
+    bool isContracted = false;
+    for (Node node = 0; node < graph.size(); ++node) {
+      Operation *op = graph.getOp(node);
+      if (!op || !isMatrixProduct(op))
+        continue;
+      SmallVector<Node> operands = graph.getOperands(node);
+      auto isHeld = [&](Node operand) { return contains(held, operand); };
+      if (llvm::none_of(operands, isHeld))
+        continue;
+      isContracted = true;
+      if (llvm::all_of(operands, isHeld) &&
+          llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
+                       [&](unsigned operand) { return isMatrix(op, operand); }))
+        grams.push_back(node);
+    }
+    return isContracted;
+  }
+
+  /// Why a reader among `all`, the values that follow from a momentum, needs it
+  /// as it is; empty if none does.
+  std::string findOtherReader(const NodeSet &all) const {
+    auto tellReader = [](Operation *op) {
+      return op->getName().getStringRef().str() +
+             " reads what follows from it, and only products, reductions and "
+             "elementwise ops are known to bear it";
+    };
+    for (Node node = 0; node < graph.size(); ++node) {
+      if (!all[node])
+        continue;
+      Value value = graph.getValue(node);
+      if (Operation *reader = findSilentReader(value))
+        return tellReader(reader);
+      Operation *op = graph.getOp(node);
+      for (const Edge &edge : graph.getSources(node)) {
+        if (!all[edge.source] || !op || edge.operand < 0)
+          continue;
+        if (isStepFunction(op) || op->getName().stripDialect() == "remainder" ||
+            (getElementTypeOrSelf(value).isIntOrIndex() &&
+             !op->getName().stripDialect().starts_with("bitcast")))
+          return "the step chooses by it, as it compares it or makes whole "
+                 "numbers of it";
+        if (!isFloat(value))
+          return tellReader(op);
+        if (isMatrixProduct(op)) {
+          if (llvm::any_of(graph.getOperands(node), [&](Node operand) {
+                return !contains(all, operand);
+              }))
+            return "a product contracts it with something else: a root, a "
+                   "projection, or a device's part, where XLA splits products "
+                   "of "
+                   "what is not constrained to be replicated";
+        } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
+                   !isElementwise(op) && !isNamed(op, guest::kReduce) &&
+                   !isNamed(op, guest::kBroadcastInDim)) {
+          return tellReader(op);
+        }
+      }
+    }
+    return "";
+  }
+
+  //===----------------------------------------------------------------------===//
+  // Results
+  //===----------------------------------------------------------------------===//
+
+  /// Why what follows from `whole` is not the update of weights of the shapes
+  /// of the gradients that it is made of, alone; empty if it is.
+  std::string checkResults(const Contents &contents, Node whole,
+                           const NodeSet &all, ArrayRef<Node> grams) {
+    llvm::DenseSet<Value> weights;
+    for (const StepCollective *sum : contents.gradients) {
+      weights.insert(sum->argument);
+      // In a backward pass that computes activations again, products are
+      // missing that tell weights of one shape apart.
+      for (const std::string &key : getMirrorKeys(*sum))
+        weights.insert_range(weightsOf.lookup(key));
+    }
+    // Norms of updates may scale them as well.
+    NodeSet beside = getReached(whole, [&](const Edge &edge) {
+      return graph.getCount(edge.target) != 1;
+    });
+    NodeSet undivided = getReached(grams, [&](const Edge &edge) {
+      Operation *op = graph.getOp(edge.target);
+      return !op || edge.operand < 0 ||
+             !ElementFlow(op).isDivisor(edge.operand);
+    });
+    bool isUpdate = false;
+    for (auto [result, weight] : llvm::zip_equal(graph.getResults(), updated)) {
+      if (!all[result.node])
+        continue;
+      // An average of weights, and a square of a change, hold that weight, too.
+      if (!weight || resultsOf.lookup(weight) != 1)
+        return "result " + result.describe() +
+               " of the step is made of it, and is not known to be the one "
+               "updated weight of a gradient";
+      if (!weights.contains(weight))
+        return "result " + result.describe() +
+               " is updated with it, and it is not known to be made of a "
+               "gradient of that weight";
+      if (!beside[result.node])
+        continue;
+      if (!undivided[result.node])
+        return "weights are updated only with what is divided by its products";
+      isUpdate = true;
+    }
+    return isUpdate ? "" : "no weight is updated with what follows from it";
+  }
+
+  const ValueGraph &graph;
+  const StepFlow &flow;
+  const NodeSet &ancestors;
+  /// Sums of gradients, by their results.
+  llvm::DenseMap<Value, const StepCollective *> gradients;
+  /// For each result of the step the weight that it is, updated; null for
+  /// others.
+  SmallVector<BlockArgument> updated;
+  /// How many results hold each weight; null stands for no weight.
+  llvm::DenseMap<Value, int64_t> resultsOf;
+  /// The weights that are gathered in each shape, by its mirror keys.
+  llvm::StringMap<llvm::SmallDenseSet<Value>> weightsOf;
+  /// State that is made of gradients, from step to step.
+  llvm::DenseSet<Value> momenta;
+  /// Nodes that hold elements of a weight.
+  NodeSet isOfWeight;
+};
+
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // The choice
 //===----------------------------------------------------------------------===//
 
-void RoleFinder::chooseMoments(const StepFlow::ValueSet &ancestors) {
+void RoleFinder::chooseMoments(const NodeSet &ancestors) {
   std::optional<Moments> moments;
   for (StepCollective &gather : collectives) {
     Operation *op = gather.op;
@@ -397,8 +409,7 @@ void RoleFinder::chooseMoments(const StepFlow::ValueSet &ancestors) {
             return collective.role == Role::Gradient;
           }))
         return;
-      moments.emplace(module, getProver().getGraph(), flow, ancestors,
-                      collectives);
+      moments.emplace(graph, flow, ancestors, collectives);
     }
     std::optional<Objection> objection = moments->check(gather);
     if (!objection)

@@ -8,11 +8,8 @@
 #ifndef ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 #define ZPP_LIB_ANALYSIS_ROLES_ROLEFINDER_H
 
-#include "Bits.h"
-#include "Broadcasts.h"
-#include "Stacks.h"
+#include "GradientProver.h"
 #include "zpp/Analysis/Provenance.h"
-#include "zpp/Analysis/Roles/GradientProof.h"
 #include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Analysis/Roles/StepFlow.h"
 #include "llvm/ADT/MapVector.h"
@@ -28,9 +25,57 @@ struct Objection {
   explicit operator bool() const { return !reason.empty(); }
 };
 
+/// Floating-point values of which a step reads the bits, or that it has made of
+/// bits: packed integers that are stored as bf16, for instance. A rounded bf16
+/// is close to the number, but other bits.
+class Bits {
+public:
+  explicit Bits(const ValueGraph &graph);
+
+  /// Why a collective from `operand` to `result` moves bits, such as "the step
+  /// reads it as i8"; empty if it moves numbers.
+  std::string explain(mlir::Value operand, mlir::Value result) const;
+
+private:
+  /// The type as which elements of a value are read, and that they are made of.
+  llvm::DenseMap<mlir::Value, mlir::Type> readAs, madeOf;
+};
+
+/// The tensors of a step that are stacks of parameters, such as the gains of
+/// all layers: it reads them one by one, or computes with all of them at once
+/// but with none together. One parameter may be many times as large as its
+/// neighbor, so a block that both share has a step too coarse for one of them.
+class Stacks {
+public:
+  explicit Stacks(const ValueGraph &graph);
+
+  /// Returns the elements of a parameter in the `part` that a device has of a
+  /// tensor of type `whole`: in row-major order, each parameter begins at a
+  /// multiple of it. `value` has this tensor, or a part or a sum of it. Returns
+  /// 0 if it is no stack.
+  int64_t getPartSize(mlir::Value value, mlir::RankedTensorType whole,
+                      mlir::RankedTensorType part) const;
+
+  /// Returns the stacks among the inputs of the step and what it gathers.
+  llvm::ArrayRef<mlir::Value> getValues() const { return values; }
+
+private:
+  /// For each stack the elements of a parameter: in row-major order, each
+  /// parameter begins at a multiple of it.
+  llvm::DenseMap<mlir::Value, int64_t> parameters;
+  llvm::SmallVector<mlir::Value> values;
+};
+
+/// Returns the keys of a gather or a scatter. A scatter mirrors a gather if
+/// they share a key: their shapes are equal either at the collective or where
+/// the weight is stored, since XLA's partitioner leaves transposes after
+/// scatters.
+llvm::SmallVector<std::string> getMirrorKeys(const StepCollective &collective);
+
 /// Finds the roles of the collectives of one module. Gathers.cpp decides what
 /// is a weight, Sums.cpp what is a gradient, Moments.cpp what is a momentum,
-/// Exchanges.cpp what goes to experts and back.
+/// Exchanges.cpp what goes to experts and back; WeightNumbers.cpp numbers
+/// weights.
 class RoleFinder {
 public:
   RoleFinder(mlir::ModuleOp module, const Mesh &mesh,
@@ -73,21 +118,20 @@ private:
   llvm::SmallVector<Candidate> getGathers();
   llvm::SmallVector<mlir::Value> getSumsOfScalars() const;
   void addUpdatedWeights(llvm::SmallVectorImpl<Candidate> &gathers, Sums sums,
-                         const StepFlow::ValueSet &ancestors);
+                         const NodeSet &ancestors);
   void chooseWeights(llvm::ArrayRef<Candidate> gathers, Sums sums,
-                     const StepFlow::ValueSet &ancestors);
+                     const NodeSet &ancestors);
 
   /// R19: finds momenta that products contract before they update weights.
-  void chooseMoments(const StepFlow::ValueSet &ancestors);
+  void chooseMoments(const NodeSet &ancestors);
   /// R20: finds rows that travel to experts and back.
-  void chooseExchanges(const StepFlow::ValueSet &ancestors);
+  void chooseExchanges(const NodeSet &ancestors);
 
   Objection checkSum(const StepCollective &sum);
   Objection checkProof(StepCollective &sum);
   bool isProven(const StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
-  StepFlow::ValueSet chooseGradients(llvm::ArrayRef<Candidate> gathers,
-                                     Sums sums);
+  NodeSet chooseGradients(llvm::ArrayRef<Candidate> gathers, Sums sums);
   void keepDifferences(llvm::ArrayRef<StepCollective *> chosen);
   llvm::SmallVector<mlir::Operation *>
   getPoints(const GradientDifference &difference);
@@ -107,7 +151,7 @@ private:
 
   GradientProver &getProver();
   const Bits &getBits();
-  bool isBroadcast(const StepCollective &sum);
+  bool isBroadcast(const StepCollective &sum) const;
   bool isOfNorm(const StepCollective &sum);
   llvm::SmallVector<int64_t, 2> getKeys(const StepCollective &collective);
   mlir::BlockArgument getArgument(const StepCollective &sum,
@@ -117,21 +161,20 @@ private:
     collective.reason = std::move(objection.reason);
   }
 
-  void numberWeights(const StepFlow::ValueSet &ancestors);
+  void numberWeights(const NodeSet &ancestors);
   void setPhases();
 
-  mlir::ModuleOp module;
   const Mesh &mesh;
   const Declarations &declared;
   ProvenanceAnalysis provenances;
   llvm::MutableArrayRef<StepCollective> collectives;
   llvm::DenseSet<mlir::Value> gathered;
   SplitInputs splitInputs;
+  const ValueGraph graph;
   StepFlow flow;
   std::unique_ptr<GradientProver> prover;
   std::optional<Bits> bits;
   std::optional<Stacks> stacks;
-  std::optional<Broadcasts> broadcasts;
   llvm::DenseMap<const StepCollective *, GradientProof> proofs;
   /// Sums of what a step collects beside gradients.
   llvm::DenseSet<const StepCollective *> besideGradients;
@@ -144,7 +187,7 @@ private:
   /// True if each gradient updates a weight that the step returns.
   bool areAllUpdates = false;
   /// Values by which arguments that `gradients-of` names are updated.
-  StepFlow::ValueSet declaredUpdates;
+  NodeSet declaredUpdates;
   /// Gathers of what the step computes.
   llvm::SmallVector<StepCollective *> computed;
   /// The axes along which data differs; empty if nothing is known about data.

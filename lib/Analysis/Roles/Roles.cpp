@@ -8,9 +8,7 @@
 #include "zpp/Analysis/Roles/Roles.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 
-#include "MirrorKeys.h"
 #include "RoleFinder.h"
-#include "WeightNumbers.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/TypeBytes.h"
@@ -78,11 +76,11 @@ bool zpp::covers(ArrayRef<AxisRef> axes, const AxisRef &ref) {
 RoleFinder::RoleFinder(ModuleOp module, const Mesh &mesh,
                        const Declarations &declared,
                        MutableArrayRef<StepCollective> collectives)
-    : module(module), mesh(mesh), declared(declared), collectives(collectives),
+    : mesh(mesh), declared(declared), collectives(collectives),
       gathered(findGatheredInputs()),
-      splitInputs(findSplitInputs(module, mesh)),
+      splitInputs(findSplitInputs(module, mesh)), graph(module),
       flow(
-          module,
+          graph,
           [&](BlockArgument input) { return declared.weights.contains(input); },
           [&](BlockArgument input) { return isData(input); }) {
   findDataAxes();
@@ -96,7 +94,7 @@ bool RoleFinder::isData(BlockArgument input) const {
 void RoleFinder::run() {
   SmallVector<Candidate> gathers = getGathers();
   SmallVector<StepCollective *> sums = getSums();
-  StepFlow::ValueSet ancestors = chooseGradients(gathers, sums);
+  NodeSet ancestors = chooseGradients(gathers, sums);
   addUpdatedWeights(gathers, sums, ancestors);
   chooseWeights(gathers, sums, ancestors);
   chooseMoments(ancestors);
@@ -185,7 +183,7 @@ Objection RoleFinder::checkAxes(const StepCollective &collective,
 GradientProver &RoleFinder::getProver() {
   if (!prover)
     prover = std::make_unique<GradientProver>(
-        module, [&](BlockArgument input) { return isData(input); },
+        graph, [&](BlockArgument input) { return isData(input); },
         [&](BlockArgument input) {
           return splitInputs.contains(input) && gathered.contains(input) &&
                  !declared.weights.contains(input) && !flow.isReturned(input);
@@ -195,14 +193,8 @@ GradientProver &RoleFinder::getProver() {
 
 const Bits &RoleFinder::getBits() {
   if (!bits)
-    bits.emplace(getProver().getGraph());
+    bits.emplace(graph);
   return *bits;
-}
-
-bool RoleFinder::isBroadcast(const StepCollective &sum) {
-  if (!broadcasts)
-    broadcasts.emplace(getProver().getGraph(), mesh);
-  return broadcasts->isBroadcast(sum);
 }
 
 /// Says which collectives move what is never rounded: R1, integers; R17, what
@@ -250,7 +242,7 @@ Objection RoleFinder::chooseBlock(StepCollective &collective) {
   if (!isFloatTensor(whole.getType()) || !isFloatTensor(part.getType()))
     return {};
   if (!stacks)
-    stacks.emplace(getProver().getGraph());
+    stacks.emplace(graph);
   auto type = cast<RankedTensorType>(whole.getType());
   auto partType = cast<RankedTensorType>(part.getType());
   int64_t own = stacks->getPartSize(whole, type, partType);
@@ -304,43 +296,6 @@ SmallVector<int64_t, 2> RoleFinder::getKeys(const StepCollective &collective) {
       it->second.push_back(
           keyNumbers.try_emplace(key, keyNumbers.size()).first->second);
   return it->second;
-}
-
-void RoleFinder::numberWeights(const StepFlow::ValueSet &ancestors) {
-  SmallVector<StepCollective *> gathers;
-  SmallVector<Value> operands;
-  for (StepCollective &gather : collectives)
-    if (gather.role == Role::Weight) {
-      gathers.push_back(&gather);
-      operands.push_back(gather.op->getOperand(0));
-    }
-  // What is computed from a weight is that weight.
-  SmallVector<BlockArgument> held = flow.getHeldInputs(operands, ancestors);
-  WeightNumbering weights(provenances);
-  SmallVector<Value> roots;
-  llvm::DenseSet<Value> inLoops;
-  for (auto [gather, operand, input] :
-       llvm::zip_equal(gathers, operands, held)) {
-    bool isNew;
-    std::tie(gather->weight, isNew) = weights.insert(gather->op);
-    gather->phase = isNew ? Phase::Forward : Phase::Backward;
-    gather->modelBytes = getBytes(gather->op->getResult(0).getType());
-    Provenance provenance = provenances.get(operand);
-    // Rows of a weight in another order are that weight too.
-    if (!provenance.isStepInput && !input)
-      input = getProver().getOnlyInput(operand);
-    bool isComputed = !provenance.isStepInput && input;
-    roots.push_back(isComputed ? input : provenance.root);
-    if (provenance.isSliced && gather->trips.value_or(1) > 1)
-      inLoops.insert(provenance.root);
-    auto root = dyn_cast<ShapedType>(roots.back().getType());
-    // A loop over stacked weights gathers the whole stack.
-    if ((provenance.isSliced || isComputed) && root && root.hasStaticShape() &&
-        gather->trips.value_or(1) > 1)
-      gather->modelBytes =
-          multiplySaturating(gather->modelBytes, *gather->trips);
-  }
-  limitModelBytes(gathers, roots, inLoops);
 }
 
 void RoleFinder::setPhases() {

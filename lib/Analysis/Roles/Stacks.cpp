@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Stacks.h"
-
-#include "GradientSearch.h"
+#include "RoleFinder.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -103,12 +101,12 @@ public:
         if (Node source = graph.getOperand(node, 0); source >= 0)
           ++slices[source];
     }
-    for (bool isChanged = true; isChanged;) {
-      isChanged = false;
-      for (Node node = graph.size(); node-- > 0;)
-        for (const Edge &edge : graph.getSources(node))
-          isChanged |= read(node, edge);
-    }
+    graph.settle(ValueGraph::Direction::ToSources, [&](Node node) {
+      bool isChanged = false;
+      for (const Edge &edge : graph.getReaders(node))
+        isChanged |= read(edge);
+      return isChanged;
+    });
   }
 
   /// Returns the elements of a parameter, or 0 if all are of one.
@@ -123,8 +121,8 @@ private:
     return type && type.hasStaticShape() ? type.getShape() : Shape();
   }
 
-  bool read(Node target, const Edge &edge) {
-    Node source = edge.node;
+  bool read(const Edge &edge) {
+    Node source = edge.source, target = edge.target;
     if (sizes[source] <= 1 || isWhole[source] ||
         !graph.isDifferentiable(source))
       return false;
@@ -142,7 +140,7 @@ private:
       if (!readBroadcast(target, source, dims))
         return false;
     } else if (edge.isMoved) {
-      return readMoved(target, edge);
+      return readMoved(edge);
     }
     return shrink(source, getParameterSize(getShape(source), dims));
   }
@@ -160,8 +158,8 @@ private:
     return true;
   }
 
-  bool readMoved(Node target, const Edge &edge) {
-    Node source = edge.node;
+  bool readMoved(const Edge &edge) {
+    Node source = edge.source, target = edge.target;
     Operation *op = graph.getOp(target);
     Shape from = getShape(source), to = getShape(target);
     bool isSameSize = graph.getCount(source) == graph.getCount(target);

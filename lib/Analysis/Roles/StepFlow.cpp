@@ -5,10 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StepGraph.h"
-#include "mlir/IR/BuiltinAttributes.h"
+#include "zpp/Analysis/Roles/StepFlow.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -18,13 +16,7 @@
 using namespace mlir;
 using namespace zpp;
 
-/// Returns the number of elements of a tensor, or nullopt if it is not known.
-static std::optional<int64_t> getNumElements(Type type) {
-  auto shaped = dyn_cast<ShapedType>(type);
-  if (!shaped || !shaped.hasStaticShape())
-    return std::nullopt;
-  return shaped.getNumElements();
-}
+using Direction = ValueGraph::Direction;
 
 static bool isFloat(Type type) {
   auto shaped = dyn_cast<ShapedType>(type);
@@ -35,27 +27,124 @@ static bool isFloat(Type type) {
 // The step
 //===----------------------------------------------------------------------===//
 
-StepFlow::~StepFlow() = default;
+StepFlow::StepFlow(const ValueGraph &graph,
+                   llvm::function_ref<bool(BlockArgument)> isNamedWeight,
+                   llvm::function_ref<bool(BlockArgument)> isData)
+    : graph(graph), fromInput(graph), fromWeight(graph), fromOther(graph) {
+  for (const Edge &edge : graph.getEdges())
+    kinds.push_back(edge.isCarried   ? Kind::Carried
+                    : !edge.isMoved  ? Kind::Computed
+                    : edge.isDivisor ? Kind::Divided
+                                     : Kind::Moved);
+  for (Node leaf : graph.getLeaves())
+    if (BlockArgument input = graph.getInput(leaf))
+      inputs.push_back(input);
 
-std::vector<int64_t> StepFlow::findReached(ArrayRef<Value> returned) const {
-  std::vector<int64_t> reached(graph->size(), -1);
-  for (size_t index = 0; index < returned.size(); ++index) {
-    SmallVector<int64_t> worklist;
-    auto reach = [&](int64_t number) {
-      if (reached[number] >= 0)
-        return;
-      reached[number] = index;
-      worklist.push_back(number);
-    };
-    reach(graph->getNumber(returned[index]));
-    while (!worklist.empty())
-      graph->forEachNeighbor(worklist.pop_back_val(), /*forward=*/false,
-                             [&](int64_t source, Graph::Kind kind) {
-                               if (kind != Graph::Kind::Computed)
-                                 reach(source);
-                             });
+  // A mask or a rate of each weight has the type of a result. A batch may be
+  // part of a result too, before products with it are cut: of the gradient of a
+  // bias that is added to one sequence.
+  llvm::DenseSet<Type> returnedTypes;
+  for (const ValueGraph::Result &result : graph.getResults())
+    returnedTypes.insert(graph.getType(result.node));
+  NodeSet data(graph), ofDevice(graph), weights(graph);
+  for (BlockArgument input : inputs)
+    if (!returnedTypes.contains(input.getType()) && isData(input))
+      data[*graph.find(input)] = true;
+  findReached();
+  cutActivations(std::move(data));
+  findReached();
+  findReturnedInputs(isData);
+
+  for (Node leaf : graph.getLeaves()) {
+    BlockArgument input = graph.getInput(leaf);
+    bool isOfFloats = input && isFloat(input.getType());
+    // A scalar only scales other values.
+    fromInput[leaf] =
+        isOfFloats && graph.getCount(leaf) != 1 && graph.getCount(leaf) != 0;
+    weights[leaf] = isOfFloats && (isReturned(input) || isNamedWeight(input));
+    ofDevice[leaf] = !weights[leaf] && graph.getCount(leaf) != 1;
+    if (!weights[leaf])
+      otherSources.push_back(leaf);
+    fromWeight[leaf] = weights[leaf];
+    fromOther[leaf] = !weights[leaf];
   }
-  return reached;
+  fromInput = getKept(std::move(fromInput), Direction::ToReaders);
+  // A weight that a loop updates from iteration to iteration is still that
+  // weight.
+  for (NodeSet *from : {&fromWeight, &fromOther})
+    graph.mark(*from, Direction::ToReaders,
+               [&](const Edge &edge) { return leads(edge); });
+  passOn(std::move(ofDevice),
+         getKept(std::move(weights), Direction::ToReaders));
+}
+
+NodeSet StepFlow::getKept(NodeSet nodes, Direction direction) const {
+  graph.mark(nodes, direction, [&](const Edge &edge) { return keeps(edge); });
+  return nodes;
+}
+
+void StepFlow::findReached() {
+  ArrayRef<ValueGraph::Result> results = graph.getResults();
+  reached.assign(graph.size(), results.size());
+  for (size_t index = results.size(); index-- > 0;)
+    reached[results[index].node] = index;
+  graph.settle(Direction::ToSources, [&](Node node) {
+    size_t known = reached[node];
+    for (const Edge &edge : graph.getReaders(node))
+      if (keeps(edge))
+        reached[node] = std::min(reached[node], reached[edge.target]);
+    return reached[node] != known;
+  });
+}
+
+void StepFlow::spreadData(NodeSet &data) const {
+  graph.mark(data, Direction::ToReaders, [&](const Edge &edge) {
+    // All devices have these alike, whatever data they follow from; and a
+    // scalar scales all elements alike.
+    Operation *op = graph.getOp(edge.target);
+    std::optional<CollectiveKind> kind =
+        op ? getGuestCollective(op) : std::nullopt;
+    return graph.getCount(edge.target) != 1 &&
+           kind != CollectiveKind::AllReduce &&
+           kind != CollectiveKind::ReduceScatter &&
+           kind != CollectiveKind::AllGather;
+  });
+}
+
+/// Makes products with activations Computed. Activations are values that depend
+/// on `data`, unless a sum or a gather over devices makes them the same
+/// everywhere.
+void StepFlow::cutActivations(NodeSet data) {
+  spreadData(data);
+  for (const Edge &edge : graph.getEdges()) {
+    Operation *op = graph.getOp(edge.target);
+    if (!moves(edge) || edge.operand < 0 || !op || op->getNumOperands() != 2 ||
+        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
+      continue;
+    Node factor = graph.getOperand(edge.target, 1 - edge.operand);
+    if (factor >= 0 && data[factor])
+      kinds[graph.getNumber(edge)] = Kind::Computed;
+  }
+}
+
+/// Makes what loops carry Moved where it is activations or their cotangents,
+/// and no state: the cotangents of a layer follow from those of the layer
+/// behind it, which the iteration before has made. They follow from `data`, and
+/// hold no weight in `held` that the step returns. And where it is weights that
+/// are gathered for the next iteration. Weights that a loop trains follow from
+/// data.
+void StepFlow::passOn(NodeSet data, const NodeSet &held) {
+  spreadData(data);
+  auto isReturned = [&](Node node) {
+    return reached[node] < graph.getResults().size();
+  };
+  for (const Edge &edge : graph.getEdges())
+    if (edge.isCarried &&
+        ((data[edge.target] &&
+          !(held[edge.target] && isReturned(edge.target))) ||
+         (fromWeight[edge.source] && !fromOther[edge.source] &&
+          !isReturned(edge.source))))
+      kinds[graph.getNumber(edge)] = Kind::Moved;
 }
 
 /// Finds for each input a result of its type that holds its elements, and that
@@ -63,34 +152,32 @@ std::vector<int64_t> StepFlow::findReached(ArrayRef<Value> returned) const {
 /// returned, but the batch is not.
 void StepFlow::findReturnedInputs(
     llvm::function_ref<bool(BlockArgument)> isData) {
+  size_t none = graph.getResults().size();
   llvm::MapVector<Type, SmallVector<BlockArgument>> ofTypes;
   // Data comes last, whatever the order of the arguments.
   for (bool ofData : {false, true})
     for (BlockArgument input : inputs)
-      if (reached[graph->getNumber(input)] >= 0 && isFloat(input.getType()) &&
+      if (reached[*graph.find(input)] < none && isFloat(input.getType()) &&
           isData(input) == ofData)
         ofTypes[input.getType()].push_back(input);
   for (auto &[type, ofType] : ofTypes) {
-    llvm::DenseMap<int64_t, SmallVector<size_t, 1>> places;
-    for (auto [index, value] : llvm::enumerate(returned))
-      if (value.getType() == type)
-        places[graph->getNumber(value)].push_back(index);
+    llvm::DenseMap<Node, SmallVector<size_t, 1>> places;
+    for (auto [index, result] : llvm::enumerate(graph.getResults()))
+      if (graph.getType(result.node) == type)
+        places[result.node].push_back(index);
     std::vector<SmallVector<size_t>> held;
     for (BlockArgument input : ofType) {
       SmallVector<size_t> &found = held.emplace_back();
-      llvm::DenseSet<int64_t> seen{graph->getNumber(input)};
-      SmallVector<int64_t> worklist{graph->getNumber(input)};
-      while (!worklist.empty()) {
-        int64_t value = worklist.pop_back_val();
-        if (auto place = places.find(value); place != places.end())
-          llvm::append_range(found, place->second);
-        graph->forEachNeighbor(
-            value, /*forward=*/true, [&](int64_t target, Graph::Kind kind) {
-              if (kind != Graph::Kind::Computed && reached[target] >= 0 &&
-                  seen.insert(target).second)
-                worklist.push_back(target);
-            });
-      }
+      graph.walk(
+          *graph.find(input), Direction::ToReaders,
+          [&](const Edge &edge) {
+            return keeps(edge) && reached[edge.target] < none;
+          },
+          [&](Node node) {
+            if (auto place = places.find(node); place != places.end())
+              llvm::append_range(found, place->second);
+            return false;
+          });
       llvm::sort(found);
     }
     // A maximum matching, by paths along which inputs exchange their results.
@@ -109,201 +196,106 @@ void StepFlow::findReturnedInputs(
         });
       };
       if (match(index))
-        returnedInputs.insert(ofType[index].getAsOpaquePointer());
+        returnedInputs.insert(ofType[index]);
     }
   }
 }
 
-StepFlow::StepFlow(ModuleOp module,
-                   llvm::function_ref<bool(BlockArgument)> isNamedWeight,
-                   llvm::function_ref<bool(BlockArgument)> isData) {
-  using Kind = Graph::Kind;
-  Graph::Summaries summaries;
-  graph = std::make_unique<Graph>(summaries);
-  size_t ops = 0;
-  module.walk([&](Operation *) { ++ops; });
-  graph->reserve(ops);
-  for (auto function : module.getOps<func::FuncOp>()) {
-    // Private functions are included where they are called.
-    if (function.isExternal() || !function.isPublic() ||
-        !function.getBody().hasOneBlock() || function.getBody().front().empty())
-      continue;
-    Block &body = function.getBody().front();
-    llvm::append_range(inputs, body.getArguments());
-    graph->addBlock(body);
-    for (auto [index, value] : llvm::enumerate(body.back().getOperands())) {
-      results.push_back({function, static_cast<unsigned>(index)});
-      returned.push_back(value);
-    }
-  }
-  graph->sortEdges();
+//===----------------------------------------------------------------------===//
+// Questions about one value
+//===----------------------------------------------------------------------===//
 
-  reached = findReached(returned);
-  // A mask or a rate of each weight has the type of a result. A batch may be
-  // part of a result too, before products with it are cut: of the gradient of a
-  // bias that is added to one sequence.
-  llvm::DenseSet<Type> returnedTypes;
-  for (Value value : returned)
-    returnedTypes.insert(value.getType());
-  std::vector<char> data(graph->size());
-  for (BlockArgument input : inputs)
-    if (!returnedTypes.contains(input.getType()))
-      data[graph->getNumber(input)] = isData(input);
-  graph->cutActivations(std::move(data));
-  reached = findReached(returned);
-  findReturnedInputs(isData);
-
-  fromInput.assign(graph->size(), false);
-  fromWeight.assign(graph->size(), false);
-  fromOther.assign(graph->size(), false);
-  for (BlockArgument input : inputs) {
-    int64_t number = graph->getNumber(input);
-    // A scalar only scales other values.
-    std::optional<int64_t> count = getNumElements(input.getType());
-    if (isFloat(input.getType()) && (!count || *count > 1))
-      fromInput[number] = true;
-    bool isWeight =
-        isFloat(input.getType()) && (isReturned(input) || isNamedWeight(input));
-    if (isWeight)
-      fromWeight[number] = true;
-    else
-      otherSources.push_back(number);
-  }
-  llvm::append_range(otherSources, graph->unknown);
-  for (int64_t number : otherSources)
-    fromOther[number] = true;
-  graph->mark(fromInput, /*forward=*/true,
-              [](Kind kind) { return kind != Kind::Computed; });
-  // A weight that a loop updates from iteration to iteration is still that
-  // weight.
-  auto isNotCarried = [](Kind kind) { return kind != Kind::Carried; };
-  graph->mark(fromWeight, /*forward=*/true, isNotCarried);
-  graph->mark(fromOther, /*forward=*/true, isNotCarried);
-
-  // The cotangents of a layer, by contrast, follow from those of the layer
-  // behind it, which the iteration before has made.
-  std::vector<char> ofDevice(graph->size()), held(graph->size());
-  for (int64_t number : otherSources)
-    ofDevice[number] = getNumElements(graph->getValue(number).getType()) != 1;
-  for (BlockArgument input : inputs)
-    held[graph->getNumber(input)] = fromWeight[graph->getNumber(input)];
-  graph->mark(held, /*forward=*/true,
-              [](Kind kind) { return kind != Kind::Computed; });
-  graph->passOn(
-      std::move(ofDevice),
-      [&](int64_t value) { return held[value] && reached[value] >= 0; },
-      // Weights that are gathered for the next iteration, and no state. Weights
-      // that a loop trains follow from data.
-      [&](int64_t value) {
-        return fromWeight[value] && !fromOther[value] && reached[value] < 0;
-      });
-}
-
-std::string StepFlow::StepResult::describe() const {
-  std::string text = std::to_string(index);
-  auto name =
-      const_cast<func::FuncOp &>(function).getResultAttrOfType<StringAttr>(
-          index, guest::kResultInfo);
-  if (name && !name.getValue().empty())
-    text += " (" + name.str() + ")";
-  return text;
-}
-
-std::optional<StepFlow::StepResult>
-StepFlow::getReachedResult(Value value) const {
-  std::optional<int64_t> number = graph->findNumber(value);
-  if (!number || reached[*number] < 0)
-    return std::nullopt;
-  return results[reached[*number]];
+const ValueGraph::Result *StepFlow::getReachedResult(Value value) const {
+  std::optional<Node> node = graph.find(value);
+  ArrayRef<ValueGraph::Result> results = graph.getResults();
+  return node && reached[*node] < results.size() ? &results[reached[*node]]
+                                                 : nullptr;
 }
 
 bool StepFlow::isReturned(BlockArgument input) const {
-  return returnedInputs.contains(input.getAsOpaquePointer());
+  return returnedInputs.contains(input);
 }
 
 bool StepFlow::holdsStepInput(Value value) const {
-  std::optional<int64_t> number = graph->findNumber(value);
-  return number && fromInput[*number];
+  return fromInput.contains(value);
 }
 
 bool StepFlow::isMadeOfWeights(Value value) const {
-  std::optional<int64_t> number = graph->findNumber(value);
-  return number && fromWeight[*number] && !fromOther[*number];
+  return fromWeight.contains(value) && !fromOther.contains(value);
 }
 
-bool StepFlow::ValueSet::contains(Value value) const {
-  std::optional<int64_t> number =
-      flow ? flow->graph->findNumber(value) : std::nullopt;
-  return number && found[*number];
+bool StepFlow::isUpdatedFrom(BlockArgument input, Value value) const {
+  return getAncestors(getUpdated(input)).contains(value);
 }
 
-StepFlow::ValueSet StepFlow::getSet(std::vector<char> found) const {
-  ValueSet set;
-  set.flow = this;
-  set.found = std::move(found);
-  return set;
-}
+//===----------------------------------------------------------------------===//
+// What is computed from what
+//===----------------------------------------------------------------------===//
 
-/// Those of `values` that `graph` has.
-template <typename GraphT>
-static std::vector<char> markValues(const GraphT &graph,
-                                    ArrayRef<Value> values) {
-  std::vector<char> found(graph.size());
-  for (Value value : values)
-    if (std::optional<int64_t> number = graph.findNumber(value))
-      found[*number] = true;
+/// Returns the values computed from, or computing, `values`: over what holds
+/// their elements, one Computed edge, and then any but Carried ones. No way
+/// leads over edges that are not open.
+NodeSet StepFlow::getComputed(ArrayRef<Value> values, Direction direction,
+                              ValueGraph::Follows isOpen) const {
+  NodeSet moved(graph, values), found(graph);
+  graph.mark(moved, direction,
+             [&](const Edge &edge) { return moves(edge) && isOpen(edge); });
+  for (const Edge &edge : graph.getEdges()) {
+    bool isForward = direction == Direction::ToReaders;
+    if (!keeps(edge) && moved[isForward ? edge.source : edge.target] &&
+        isOpen(edge))
+      found[isForward ? edge.target : edge.source] = true;
+  }
+  graph.mark(found, direction,
+             [&](const Edge &edge) { return leads(edge) && isOpen(edge); });
   return found;
 }
 
-/// Marks the values computed from, or (not `forward`) computing, `values`: over
-/// what holds their elements, one Computed edge, and then any but Carried ones.
-/// No way leads on from `stops`, if there are any.
-template <typename GraphT>
-static std::vector<char> markComputed(const GraphT &graph,
-                                      ArrayRef<Value> values, bool forward,
-                                      std::vector<char> stops = {}) {
-  using Kind = typename GraphT::Kind;
-  auto isStop = [&](size_t value) { return !stops.empty() && stops[value]; };
-  std::vector<char> moved = markValues(graph, values);
-  graph.mark(moved, forward, GraphT::isMoved, isStop);
-  std::vector<char> found(graph.size());
-  for (size_t value = 0; value < moved.size(); ++value)
-    if (moved[value] && !isStop(value))
-      graph.forEachNeighbor(value, forward, [&](int64_t next, Kind kind) {
-        if (kind == Kind::Computed)
-          found[next] = true;
-      });
-  graph.mark(
-      found, forward, [](Kind kind) { return kind != Kind::Carried; }, isStop);
-  return found;
+NodeSet StepFlow::getAncestors(ArrayRef<Value> values) const {
+  return getComputed(values, Direction::ToSources,
+                     [](const Edge &) { return true; });
 }
 
-StepFlow::ValueSet StepFlow::getAncestors(ArrayRef<Value> values) const {
-  return getSet(markComputed(*graph, values, /*forward=*/false));
-}
-
-StepFlow::ValueSet
-StepFlow::getAncestorsBeside(ArrayRef<Value> values,
-                             const ValueSet &ancestors) const {
-  std::vector<char> stops(graph->size());
+NodeSet StepFlow::getAncestorsBeside(ArrayRef<Value> values,
+                                     const NodeSet &ancestors) const {
+  NodeSet stops(graph);
   for (BlockArgument weight : getInputsIn(ancestors))
-    stops[graph->getNumber(weight)] = true;
-  graph->mark(stops, /*forward=*/true,
-              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
-  for (size_t value = 0; value < stops.size(); ++value)
-    if (Operation *op = graph->getValue(value).getDefiningOp())
-      stops[value] |= getGuestCollective(op) == CollectiveKind::AllReduce ||
-                      getGuestCollective(op) == CollectiveKind::ReduceScatter;
-  return getSet(
-      markComputed(*graph, values, /*forward=*/false, std::move(stops)));
+    stops[*graph.find(weight)] = true;
+  stops = getKept(std::move(stops), Direction::ToReaders);
+  return getComputed(values, Direction::ToSources, [&](const Edge &edge) {
+    Operation *op = graph.getOp(edge.target);
+    return !stops[edge.target] &&
+           !(op && (getGuestCollective(op) == CollectiveKind::AllReduce ||
+                    getGuestCollective(op) == CollectiveKind::ReduceScatter));
+  });
 }
 
-StepFlow::ValueSet StepFlow::getDescendants(ArrayRef<Value> values) const {
-  return getSet(markComputed(*graph, values, /*forward=*/true));
+NodeSet StepFlow::getDescendants(ArrayRef<Value> values) const {
+  return getComputed(values, Direction::ToReaders,
+                     [](const Edge &) { return true; });
 }
+
+NodeSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
+  return getDependents(cuts, otherSources);
+}
+
+NodeSet StepFlow::getDependents(ArrayRef<Value> cuts,
+                                ArrayRef<Node> sources) const {
+  NodeSet isCut(graph, cuts), found(graph);
+  for (Node source : sources)
+    found[source] = true;
+  graph.mark(found, Direction::ToReaders, [&](const Edge &edge) {
+    return leads(edge) && !isCut[edge.target];
+  });
+  return found;
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs and results
+//===----------------------------------------------------------------------===//
 
 SmallVector<BlockArgument>
-StepFlow::getInputsIn(const ValueSet &ancestors) const {
+StepFlow::getInputsIn(const NodeSet &ancestors) const {
   return llvm::filter_to_vector(inputs, [&](BlockArgument input) {
     auto type = dyn_cast<ShapedType>(input.getType());
     return isFloat(input.getType()) && type.hasStaticShape() &&
@@ -311,179 +303,117 @@ StepFlow::getInputsIn(const ValueSet &ancestors) const {
   });
 }
 
-StepFlow::Updates StepFlow::getUpdates(const ValueSet &ancestors,
+SmallVector<Value> StepFlow::getUpdated(ArrayRef<BlockArgument> inputs) const {
+  llvm::MapVector<Type, SmallVector<Value>> ofTypes;
+  for (BlockArgument input : inputs)
+    ofTypes[input.getType()].push_back(input);
+  llvm::DenseMap<Type, NodeSet> held;
+  for (auto &[type, ofType] : ofTypes)
+    held[type] = getKept(NodeSet(graph, ofType), Direction::ToReaders);
+  SmallVector<Value> updated;
+  for (const ValueGraph::Result &result : graph.getResults())
+    if (auto ofType = held.find(graph.getType(result.node));
+        ofType != held.end() && ofType->second[result.node])
+      updated.push_back(graph.getValue(result.node));
+  return updated;
+}
+
+StepFlow::Updates StepFlow::getUpdates(const NodeSet &ancestors,
                                        ArrayRef<Value> inFlight) const {
-  auto isElementwise = [](Graph::Kind kind) {
-    return kind != Graph::Kind::Computed;
+  SmallVector<BlockArgument> weights = getInputsIn(ancestors);
+  std::set<ArrayRef<int64_t>> shapes;
+  for (BlockArgument weight : weights)
+    shapes.insert(cast<ShapedType>(weight.getType()).getShape());
+  SmallVector<Value> updated = getUpdated(weights), accumulated, fresh;
+  NodeSet isUpdated(graph, updated);
+  for (const ValueGraph::Result &result : graph.getResults()) {
+    auto type = dyn_cast<ShapedType>(graph.getType(result.node));
+    if (!isUpdated[result.node] && type && type.hasStaticShape() &&
+        type.getRank() > 1 && shapes.count(type.getShape()))
+      (fromInput[result.node] ? accumulated : fresh)
+          .push_back(graph.getValue(result.node));
+  }
+  auto markBack = [&](ArrayRef<Value> values, ValueGraph::Follows follows) {
+    NodeSet found(graph, values);
+    graph.mark(found, Direction::ToSources, follows);
+    return found;
   };
-  llvm::MapVector<Type, SmallVector<Value>> weights;
-  std::set<std::vector<int64_t>> shapes;
-  for (BlockArgument weight : getInputsIn(ancestors)) {
-    weights[weight.getType()].push_back(weight);
-    shapes.insert(cast<ShapedType>(weight.getType()).getShape().vec());
-  }
-  std::vector<char> isUpdated(returned.size());
-  for (auto &[type, ofType] : weights) {
-    std::vector<char> held = markValues(*graph, ofType);
-    graph->mark(held, /*forward=*/true, isElementwise);
-    for (auto [index, value] : llvm::enumerate(returned))
-      isUpdated[index] |=
-          value.getType() == type && held[graph->getNumber(value)];
-  }
-  SmallVector<Value> updated, accumulated, fresh;
-  for (auto [index, value] : llvm::enumerate(returned)) {
-    auto type = dyn_cast<ShapedType>(value.getType());
-    if (isUpdated[index])
-      updated.push_back(value);
-    else if (type && type.hasStaticShape() && type.getRank() > 1 &&
-             shapes.count(type.getShape().vec()))
-      (fromInput[graph->getNumber(value)] ? accumulated : fresh)
-          .push_back(value);
-  }
+  auto isKept = [&](const Edge &edge) { return keeps(edge); };
   Updates updates;
   updates.hasUpdates = !updated.empty();
-  auto markBack = [&](ArrayRef<Value> values,
-                      llvm::function_ref<bool(Graph::Kind)> follows) {
-    std::vector<char> found = markValues(*graph, values);
-    graph->mark(found, /*forward=*/false, follows);
-    return getSet(std::move(found));
-  };
-  updates.contributing = markBack(updated, [](Graph::Kind) { return true; });
+  updates.contributing = markBack(updated, [](const Edge &) { return true; });
   llvm::append_range(updated, inFlight);
-  updates.moved = markBack(updated, [&](Graph::Kind kind) {
-    return isElementwise(kind) && kind != Graph::Kind::Divided;
+  updates.moved = markBack(updated, [&](const Edge &edge) {
+    return keeps(edge) && getKind(edge) != Kind::Divided;
   });
-  updates.movedOrDivided = markBack(updated, isElementwise);
-  updates.accumulated = markBack(accumulated, isElementwise);
-  updates.returned = markBack(fresh, isElementwise);
+  updates.movedOrDivided = markBack(updated, isKept);
+  updates.accumulated = markBack(accumulated, isKept);
+  updates.returned = markBack(fresh, isKept);
   return updates;
 }
 
-StepFlow::ValueSet
+NodeSet
 StepFlow::getUpdatesOf(llvm::function_ref<bool(BlockArgument)> isWanted) const {
-  auto isElementwise = [](Graph::Kind kind) {
-    return kind != Graph::Kind::Computed;
-  };
-  llvm::MapVector<Type, SmallVector<Value>> wanted;
-  for (BlockArgument input : inputs)
-    if (isFloat(input.getType()) && isWanted(input))
-      wanted[input.getType()].push_back(input);
-  std::vector<char> found(graph->size());
-  for (auto &[type, ofType] : wanted) {
-    std::vector<char> held = markValues(*graph, ofType);
-    graph->mark(held, /*forward=*/true, isElementwise);
-    for (Value value : returned)
-      if (value.getType() == type && held[graph->getNumber(value)])
-        found[graph->getNumber(value)] = true;
-  }
-  graph->mark(found, /*forward=*/false, isElementwise);
-  return getSet(std::move(found));
+  SmallVector<Value> updated =
+      getUpdated(llvm::filter_to_vector(inputs, [&](BlockArgument input) {
+        return isFloat(input.getType()) && isWanted(input);
+      }));
+  return getKept(NodeSet(graph, updated), Direction::ToSources);
 }
 
 llvm::DenseSet<Value>
 StepFlow::getInputsHeldBy(llvm::function_ref<bool(Value)> isWanted) const {
   llvm::MapVector<Type, SmallVector<Value>> wanted;
-  for (Value value : returned)
-    if (isFloat(value.getType()) && isWanted(value))
+  for (const ValueGraph::Result &result : graph.getResults())
+    if (Value value = graph.getValue(result.node);
+        isFloat(value.getType()) && isWanted(value))
       wanted[value.getType()].push_back(value);
   llvm::DenseSet<Value> found;
   for (auto &[type, ofType] : wanted) {
-    std::vector<char> held = markValues(*graph, ofType);
-    graph->mark(held, /*forward=*/false,
-                [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
+    NodeSet held = getKept(NodeSet(graph, ofType), Direction::ToSources);
     for (BlockArgument input : inputs)
-      if (input.getType() == type && held[graph->getNumber(input)])
+      if (input.getType() == type && held.contains(input))
         found.insert(input);
   }
   return found;
 }
 
 llvm::DenseSet<Value> StepFlow::getUpdatedBy(ArrayRef<Value> values) const {
-  std::vector<char> reached = markValues(*graph, values);
-  graph->mark(reached, /*forward=*/true,
-              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
-  return getInputsHeldBy(
-      [&](Value value) { return reached[graph->getNumber(value)]; });
+  NodeSet found = getKept(NodeSet(graph, values), Direction::ToReaders);
+  return getInputsHeldBy([&](Value value) { return found.contains(value); });
 }
 
 llvm::DenseSet<Value> StepFlow::getUpdatedOnlyBy(ArrayRef<Value> cuts) const {
   // Rates and counters move all elements alike.
-  auto isArray = [&](int64_t source) {
-    std::optional<int64_t> count =
-        getNumElements(graph->getValue(source).getType());
-    return !count || *count > 1;
-  };
-  ValueSet dependents =
-      getDependents(cuts, llvm::filter_to_vector(otherSources, isArray));
+  NodeSet dependents = getDependents(
+      cuts, llvm::filter_to_vector(otherSources, [&](Node source) {
+        return graph.getCount(source) < 0 || graph.getCount(source) > 1;
+      }));
   return getInputsHeldBy([&](Value value) {
     return cast<ShapedType>(value.getType()).getRank() > 1 &&
            !dependents.contains(value);
   });
 }
 
-bool StepFlow::isUpdatedFrom(BlockArgument input, Value value) const {
-  std::vector<char> held = markValues(*graph, Value(input));
-  graph->mark(held, /*forward=*/true,
-              [](Graph::Kind kind) { return kind != Graph::Kind::Computed; });
-  return getAncestors(llvm::filter_to_vector(
-                          returned,
-                          [&](Value result) {
-                            return result.getType() == input.getType() &&
-                                   held[graph->getNumber(result)];
-                          }))
-      .contains(value);
-}
-
-StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts) const {
-  return getDependents(cuts, otherSources);
-}
-
-StepFlow::ValueSet StepFlow::getDependents(ArrayRef<Value> cuts,
-                                           ArrayRef<int64_t> sources) const {
-  std::vector<char> isCut = markValues(*graph, cuts);
-  std::vector<char> found(graph->size());
-  SmallVector<int64_t> worklist(sources);
-  for (int64_t source : sources)
-    found[source] = true;
-  while (!worklist.empty())
-    graph->forEachNeighbor(worklist.pop_back_val(), /*forward=*/true,
-                           [&](int64_t target, Graph::Kind kind) {
-                             if (found[target] || isCut[target] ||
-                                 kind == Graph::Kind::Carried)
-                               return;
-                             found[target] = true;
-                             worklist.push_back(target);
-                           });
-  return getSet(std::move(found));
-}
-
 SmallVector<BlockArgument>
 StepFlow::getHeldInputs(ArrayRef<Value> values,
-                        const ValueSet &ancestors) const {
-  // The number of an input, or one of these.
-  constexpr int64_t kNone = -1, kSeveral = -2;
-  std::vector<int64_t> held(graph->size(), kNone);
-  SmallVector<int64_t> worklist;
-  auto add = [&](int64_t value, int64_t input) {
-    if (held[value] == input || held[value] == kSeveral)
-      return;
-    held[value] = held[value] == kNone ? input : kSeveral;
-    worklist.push_back(value);
-  };
+                        const NodeSet &ancestors) const {
+  // The node of an input, or one of these.
+  constexpr Node kNone = -1, kSeveral = -2;
+  std::vector<Node> held(graph.size(), kNone);
   for (BlockArgument input : getInputsIn(ancestors))
-    add(graph->getNumber(input), graph->getNumber(input));
-  while (!worklist.empty()) {
-    int64_t value = worklist.pop_back_val();
-    graph->forEachNeighbor(value, /*forward=*/true,
-                           [&](int64_t target, Graph::Kind kind) {
-                             if (Graph::isMoved(kind))
-                               add(target, held[value]);
-                           });
-  }
+    held[*graph.find(input)] = *graph.find(input);
+  graph.settle(Direction::ToReaders, [&](Node node) {
+    Node known = held[node];
+    for (const Edge &edge : graph.getSources(node))
+      if (Node more = held[edge.source]; more != kNone && moves(edge))
+        held[node] =
+            held[node] == kNone || held[node] == more ? more : kSeveral;
+    return held[node] != known;
+  });
   return llvm::map_to_vector(values, [&](Value value) {
-    std::optional<int64_t> number = graph->findNumber(value);
-    return number && held[*number] >= 0
-               ? cast<BlockArgument>(graph->getValue(held[*number]))
-               : BlockArgument();
+    std::optional<Node> node = graph.find(value);
+    return node && held[*node] >= 0 ? graph.getInput(held[*node])
+                                    : BlockArgument();
   });
 }

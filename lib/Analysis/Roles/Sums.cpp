@@ -46,39 +46,34 @@ static bool sumsTensor(const StepCollective &collective) {
 /// True if elements of what `sum` adds up have been divided by a root, as by
 /// the norm of a weight.
 bool RoleFinder::isOfNorm(const StepCollective &sum) {
-  const ValueGraph &graph = getProver().getGraph();
   using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
   // Around a norm is a number that keeps it from zero, or a bound of it.
   constexpr unsigned kMostOps = 32;
   auto isOfRoot = [&](Node factor) {
-    SmallVector<Node> pending{factor};
-    for (size_t i = 0; i < pending.size() && i < kMostOps; ++i) {
-      Operation *op = graph.getOp(pending[i]);
-      if (op && llvm::is_contained({"rsqrt", "sqrt", "power"},
-                                   op->getName().stripDialect()))
-        return true;
-      for (const ValueGraph::Edge &edge : graph.getSources(pending[i]))
-        pending.push_back(edge.node);
-    }
-    return false;
+    unsigned numOps = 0;
+    return factor >= 0 &&
+           graph.walk(
+               factor, ValueGraph::Direction::ToSources,
+               [&](const Edge &) { return ++numOps < kMostOps; },
+               [&](Node node) {
+                 Operation *op = graph.getOp(node);
+                 return op && llvm::is_contained({"rsqrt", "sqrt", "power"},
+                                                 op->getName().stripDialect());
+               });
   };
-  llvm::DenseSet<Node> seen;
-  SmallVector<Node> pending;
-  if (std::optional<Node> operand = graph.find(sum.op->getOperand(0)))
-    pending.push_back(*operand);
-  while (!pending.empty()) {
-    Node node = pending.pop_back_val();
-    Operation *op = graph.getOp(node);
-    if (op && (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)) &&
-        llvm::any_of(graph.getOperands(node), [&](Node factor) {
-          return factor >= 0 && isOfRoot(factor);
-        }))
-      return true;
-    for (const ValueGraph::Edge &edge : graph.getSources(node))
-      if (edge.isMoved && seen.insert(edge.node).second)
-        pending.push_back(edge.node);
-  }
-  return false;
+  std::optional<Node> operand = graph.find(sum.op->getOperand(0));
+  return operand &&
+         graph.walk(
+             *operand, ValueGraph::Direction::ToSources,
+             [](const Edge &edge) { return edge.isMoved; },
+             [&](Node node) {
+               Operation *op = graph.getOp(node);
+               return op &&
+                      (isNamed(op, guest::kMultiply) ||
+                       isNamed(op, guest::kDivide)) &&
+                      llvm::any_of(graph.getOperands(node), isOfRoot);
+             });
 }
 
 /// The objection of `sum` alone to summing a gradient.
@@ -331,8 +326,7 @@ BlockArgument RoleFinder::getArgument(const StepCollective &sum,
 
 /// Decides which of `sums` are ones of gradients; the others get their reasons.
 /// Returns what the gradients are computed from.
-StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
-                                               Sums sums) {
+NodeSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers, Sums sums) {
   llvm::DenseSet<int64_t> gatherKeys;
   for (const Candidate &candidate : gathers)
     gatherKeys.insert_range(getKeys(*candidate.gather));
@@ -341,7 +335,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     if (mirrorsWeight(*sum, gatherKeys))
       mirrors.insert(sum);
 
-  StepFlow::ValueSet ofAll = flow.getAncestors(getOperands(sums));
+  NodeSet ofAll = flow.getAncestors(getOperands(sums));
   SmallVector<Value> inFlight;
   for (StepCollective *gather : computed)
     if (ofAll.contains(gather->op->getResult(0)))
@@ -380,14 +374,14 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
     (updatesWeight(sum) ? chosen : rest).push_back(sum);
   // Or the step keeps it for another time: but not what is computed from
   // gradients.
-  StepFlow::ValueSet statistics = flow.getDescendants(getResults(chosen));
+  NodeSet statistics = flow.getDescendants(getResults(chosen));
   auto checkGoal = [&](StepCollective *sum) -> Objection {
     Value result = sum->op->getResult(0);
     if (divides(sum))
       return {Rule::Divisor,
               "it sums a statistic, not a gradient: weights are updated only "
               "with what is divided by it"};
-    std::optional<StepFlow::StepResult> reached = flow.getReachedResult(result);
+    const ValueGraph::Result *reached = flow.getReachedResult(result);
     if (!reached)
       return {Rule::Goal, "it mirrors no weight gather, and no result of the "
                           "step is made of it element by element"};
@@ -415,7 +409,7 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
   }
   keepDifferences(chosen);
 
-  StepFlow::ValueSet ancestors = flow.getAncestors(getOperands(chosen));
+  NodeSet ancestors = flow.getAncestors(getOperands(chosen));
   // Also where the gradient itself stays as it is.
   SmallVector<Value> operands = getOperands(chosen);
   llvm::append_range(operands, operandsWithState);
@@ -424,8 +418,8 @@ StepFlow::ValueSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers,
         proof != proofs.end() &&
         proof->second.kind == GradientProof::Kind::Name)
       operands.push_back(sum->op->getOperand(0));
-  StepFlow::ValueSet used = flow.getAncestors(operands);
-  StepFlow::ValueSet beside = flow.getAncestorsBeside(operands, used);
+  NodeSet used = flow.getAncestors(operands);
+  NodeSet beside = flow.getAncestorsBeside(operands, used);
   for (StepCollective *sum : chosen) {
     // Where a gradient is computed from an updated weight, it is computed
     // from the gradient of that.

@@ -12,9 +12,11 @@
 #include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
+#include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -55,15 +57,15 @@ bool zpp::isStepFunction(Operation *op) {
   return names.contains(op->getName().stripDialect());
 }
 
+//===----------------------------------------------------------------------===//
+// Nodes and edges
+//===----------------------------------------------------------------------===//
+
 ValueGraph::Node ValueGraph::add(Value value, bool isTransposed, Scope &scope) {
   Node node = size();
   auto [isDifferentiable, count] = getFacts(value.getType());
-  nodes.push_back({value,
-                   value.getDefiningOp(),
-                   count,
-                   {},
-                   isDifferentiable,
-                   isTransposed});
+  nodes.push_back(
+      {value, value.getDefiningOp(), count, isDifferentiable, isTransposed});
   scope[value] = node;
   first.try_emplace(value, node);
   return node;
@@ -80,20 +82,20 @@ ValueGraph::TypeFacts ValueGraph::getFacts(Type type) {
   return it->second;
 }
 
-void ValueGraph::connect(Node source, Node target, int64_t operand,
-                         bool isMoved, bool passesDerivative, bool isCarried) {
-  hasCarried |= isCarried;
-  nodes[target].in.push_back({source, operand, isMoved, isCarried,
-                              passesDerivative && isDifferentiable(source) &&
-                                  isDifferentiable(target)});
+/// A derivative passes only between numbers that have one.
+void ValueGraph::connect(Edge edge) {
+  hasCarried |= edge.isCarried;
+  edge.isDifferentiable &=
+      isDifferentiable(edge.source) && isDifferentiable(edge.target);
+  edges.push_back(edge);
 }
 
 void ValueGraph::pass(Value source, Value target, Scope &scope,
                       bool isCarried) {
   auto from = scope.find(source), to = scope.find(target);
   if (from != scope.end() && to != scope.end())
-    connect(from->second, to->second, -1, /*isMoved=*/true,
-            /*passesDerivative=*/true, isCarried);
+    connect({from->second, to->second, /*operand=*/-1, /*isMoved=*/true,
+             /*isDivisor=*/false, isCarried, /*isDifferentiable=*/true});
 }
 
 void ValueGraph::addLoop(Operation *op, Scope &scope, bool isTransposed) {
@@ -160,7 +162,9 @@ bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
     auto known = inner.find(value);
     Node node = add(result, isTransposed, scope);
     if (known != inner.end())
-      connect(known->second, node, -1, /*isMoved=*/true);
+      connect({known->second, node, /*operand=*/-1, /*isMoved=*/true,
+               /*isDivisor=*/false, /*isCarried=*/false,
+               /*isDifferentiable=*/true});
   }
   callees.pop_back();
   return true;
@@ -198,11 +202,52 @@ void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
       if (source == scope.end() || flow.isPosition(index) ||
           (flow.isBarrier() && index != result.getResultNumber()))
         continue;
-      connect(source->second, node, index,
-              isZero || flow.movesElements(index, result.getResultNumber()),
-              passesDerivative);
+      // Zero ops move what they quantize and exchange.
+      bool isMoved =
+          isZero || flow.movesElements(index, result.getResultNumber());
+      connect({source->second, node, static_cast<int64_t>(index), isMoved,
+               isMoved && flow.isDivisor(index), /*isCarried=*/false,
+               passesDerivative});
     }
   }
+}
+
+void ValueGraph::addStep(func::FuncOp function) {
+  Scope scope;
+  scope.reserve(nodes.capacity());
+  Block &body = function.getBody().front();
+  for (BlockArgument argument : body.getArguments())
+    leaves.push_back(add(argument, /*isTransposed=*/false, scope));
+  for (Operation &op : body)
+    addOp(&op, scope, /*isTransposed=*/false);
+  if (body.empty())
+    return;
+  for (auto [index, value] : llvm::enumerate(body.back().getOperands()))
+    if (auto known = scope.find(value); known != scope.end())
+      results.push_back(
+          {function, static_cast<unsigned>(index), known->second});
+}
+
+void ValueGraph::sortEdges() {
+  // Counts the edges of each node, at the place after its own.
+  auto count = [&](Node Edge::*end) {
+    std::vector<size_t> places(size() + 1);
+    for (const Edge &edge : edges)
+      ++places[edge.*end + 1];
+    for (Node node = 0; node < size(); ++node)
+      places[node + 1] += places[node];
+    return places;
+  };
+  firstSource = count(&Edge::target);
+  std::vector<Edge> sorted(edges.size());
+  std::vector<size_t> next = firstSource;
+  for (const Edge &edge : edges)
+    sorted[next[edge.target]++] = edge;
+  edges = std::move(sorted);
+  firstReader = next = count(&Edge::source);
+  readers.resize(edges.size());
+  for (auto [number, edge] : llvm::enumerate(edges))
+    readers[next[edge.source]++] = number;
 }
 
 ValueGraph::ValueGraph(ModuleOp module) {
@@ -214,29 +259,38 @@ ValueGraph::ValueGraph(ModuleOp module) {
   largestSize = std::max(kFactor * ops, kSmallest);
   nodes.reserve(ops);
   first.reserve(ops);
-  for (auto function : module.getOps<func::FuncOp>()) {
-    if (function.isExternal() || !function.isPublic() ||
-        !function.getBody().hasOneBlock())
-      continue;
-    Scope scope;
-    scope.reserve(ops);
-    Block &body = function.getBody().front();
-    for (BlockArgument argument : body.getArguments())
-      leaves.push_back(add(argument, /*isTransposed=*/false, scope));
-    for (Operation &op : body)
-      addOp(&op, scope, /*isTransposed=*/false);
-    if (!body.empty())
-      for (Value value : body.back().getOperands())
-        if (auto known = scope.find(value); known != scope.end())
-          returned.push_back(known->second);
-  }
+  // Private functions are part of the graph where they are called.
+  for (auto function : module.getOps<func::FuncOp>())
+    if (!function.isExternal() && function.isPublic() &&
+        function.getBody().hasOneBlock())
+      addStep(function);
+  sortEdges();
+}
+
+//===----------------------------------------------------------------------===//
+// Questions about one node
+//===----------------------------------------------------------------------===//
+
+std::string ValueGraph::Result::describe() const {
+  std::string text = std::to_string(index);
+  auto name =
+      const_cast<func::FuncOp &>(function).getResultAttrOfType<StringAttr>(
+          index, guest::kResultInfo);
+  if (name && !name.getValue().empty())
+    text += " (" + name.str() + ")";
+  return text;
+}
+
+BlockArgument ValueGraph::getInput(Node node) const {
+  return getSources(node).empty() ? dyn_cast<BlockArgument>(getValue(node))
+                                  : BlockArgument();
 }
 
 ValueGraph::Node ValueGraph::getPassed(Node node) const {
   while (true) {
     Value value = nodes[node].value;
     Operation *op = value.getDefiningOp();
-    ArrayRef<Edge> in = nodes[node].in;
+    ArrayRef<Edge> in = getSources(node);
     // A loop passes its operand on first.
     Operation *loop = op;
     unsigned index = 0;
@@ -251,25 +305,25 @@ ValueGraph::Node ValueGraph::getPassed(Node node) const {
         !(isUnchanged || (in.size() == 1 &&
                           (in.front().operand < 0 || (op && isBarrier(op))))))
       return node;
-    node = in.front().node;
+    node = in.front().source;
   }
 }
 
 SmallVector<ValueGraph::Node> ValueGraph::getOperands(Node node) const {
   Operation *op = getOp(node);
   SmallVector<Node> operands(op ? op->getNumOperands() : 0, -1);
-  for (const Edge &edge : nodes[node].in)
+  for (const Edge &edge : getSources(node))
     if (edge.operand >= 0 &&
         edge.operand < static_cast<int64_t>(operands.size()))
-      operands[edge.operand] = edge.node;
+      operands[edge.operand] = edge.source;
   return operands;
 }
 
 ValueGraph::Node ValueGraph::getOperand(Node node, int64_t operand) const {
   // The last one counts, as in getOperands().
-  for (const Edge &edge : llvm::reverse(nodes[node].in))
+  for (const Edge &edge : llvm::reverse(getSources(node)))
     if (edge.operand == operand)
-      return edge.node;
+      return edge.source;
   return -1;
 }
 
@@ -280,42 +334,84 @@ std::optional<ValueGraph::Node> ValueGraph::find(Value value) const {
   return known->second;
 }
 
-void ValueGraph::forEachReader(
-    Node node, llvm::function_ref<void(const Edge &, Node)> visit) const {
-  if (readers.empty()) {
-    readers.resize(size());
-    for (Node target = 0; target < size(); ++target)
-      for (const Edge &edge : nodes[target].in)
-        if (SmallVector<Node, 2> &known = readers[edge.node];
-            known.empty() || known.back() != target)
-          known.push_back(target);
-  }
-  for (Node target : readers[node])
-    for (const Edge &edge : nodes[target].in)
-      if (edge.node == node)
-        visit(edge, target);
+//===----------------------------------------------------------------------===//
+// Walks
+//===----------------------------------------------------------------------===//
+
+NodeSet::NodeSet(const ValueGraph &graph)
+    : graph(&graph), marks(graph.size()) {}
+
+NodeSet::NodeSet(const ValueGraph &graph, ArrayRef<Value> values)
+    : NodeSet(graph) {
+  for (Value value : values)
+    if (std::optional<ValueGraph::Node> node = graph.find(value))
+      marks[*node] = true;
 }
 
-void ValueGraph::settle(llvm::function_ref<bool(Node)> update) const {
+bool NodeSet::contains(Value value) const {
+  std::optional<ValueGraph::Node> node =
+      graph ? graph->find(value) : std::nullopt;
+  return node && marks[*node];
+}
+
+/// Calls `enter` for the nodes behind the edges of `node` that `follows`
+/// accepts.
+static void followEdges(const ValueGraph &graph, ValueGraph::Node node,
+                        ValueGraph::Direction direction,
+                        ValueGraph::Follows follows,
+                        llvm::function_ref<void(ValueGraph::Node)> enter) {
+  if (direction == ValueGraph::Direction::ToSources) {
+    for (const ValueGraph::Edge &edge : graph.getSources(node))
+      if (follows(edge))
+        enter(edge.source);
+  } else {
+    for (const ValueGraph::Edge &edge : graph.getReaders(node))
+      if (follows(edge))
+        enter(edge.target);
+  }
+}
+
+void ValueGraph::mark(NodeSet &found, Direction direction,
+                      Follows follows) const {
+  SmallVector<Node> pending;
+  for (Node node = 0; node < size(); ++node)
+    if (found[node])
+      pending.push_back(node);
+  while (!pending.empty())
+    followEdges(*this, pending.pop_back_val(), direction, follows,
+                [&](Node next) {
+                  if (!std::exchange(found[next], true))
+                    pending.push_back(next);
+                });
+}
+
+bool ValueGraph::walk(ArrayRef<Node> starts, Direction direction,
+                      Follows follows,
+                      llvm::function_ref<bool(Node)> visit) const {
+  llvm::DenseSet<Node> seen;
+  SmallVector<Node> pending;
+  auto enter = [&](Node node) {
+    if (seen.insert(node).second)
+      pending.push_back(node);
+  };
+  llvm::for_each(starts, enter);
+  for (size_t index = 0; index < pending.size(); ++index) {
+    if (visit(pending[index]))
+      return true;
+    followEdges(*this, pending[index], direction, follows, enter);
+  }
+  return false;
+}
+
+void ValueGraph::settle(Direction towards,
+                        llvm::function_ref<bool(Node)> update) const {
   // One pass is enough but for edges between iterations.
   for (bool isChanged = true; isChanged;) {
     isChanged = false;
-    for (Node node = 0; node < size(); ++node)
-      isChanged |= update(node);
+    for (Node index = 0; index < size(); ++index)
+      isChanged |=
+          update(towards == Direction::ToReaders ? index : size() - 1 - index);
     if (!hasCarried)
       break;
   }
-}
-
-void ValueGraph::markForward(
-    std::vector<char> &found,
-    llvm::function_ref<bool(const Edge &, Node)> follows) const {
-  settle([&](Node node) {
-    if (found[node] || llvm::none_of(nodes[node].in, [&](const Edge &edge) {
-          return found[edge.node] && follows(edge, node);
-        }))
-      return false;
-    found[node] = true;
-    return true;
-  });
 }

@@ -8,6 +8,7 @@
 #include "UpdatedWeights.h"
 
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Roles/StepFlow.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -27,18 +28,16 @@ std::vector<AxisRef> UpdatedWeight::getAxes() const {
 
 UpdatedWeights::UpdatedWeights(ModuleOp module, const Mesh &mesh)
     : mesh(mesh), reader(mesh), copies(getModuleCopies(module)),
-      tables(copies.partitions),
-      flow(
-          module, [](BlockArgument) { return false; },
-          [](BlockArgument) { return false; }) {
+      tables(copies.partitions), graph(module) {
   SmallVector<Value> gradients;
   module.walk([&](Operation *op) {
     std::optional<Origin> origin = getOrigin(op);
     if (origin && origin->role == Role::Gradient)
       gradients.push_back(op->getOperand(0));
   });
+  auto isNone = [](BlockArgument) { return false; };
   if (!gradients.empty())
-    ancestors = flow.getAncestors(gradients);
+    ancestors = StepFlow(graph, isNone, isNone).getAncestors(gradients);
 }
 
 //===----------------------------------------------------------------------===//

@@ -14,7 +14,7 @@
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_UPDATEDWEIGHTS_H
 
 #include "zpp/Analysis/Collectives.h"
-#include "zpp/Analysis/Roles/StepFlow.h"
+#include "zpp/Analysis/Roles/ValueGraph.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
@@ -117,9 +117,9 @@ private:
   CollectiveReader reader;
   ModuleCopies copies;
   PartitionTables tables;
-  StepFlow flow;
+  const ValueGraph graph;
   /// The values that gradients are computed from, if the step has any.
-  std::optional<StepFlow::ValueSet> ancestors;
+  std::optional<NodeSet> ancestors;
   ManualComputations manuals;
   AutomaticAxes automatic;
   /// By argument of the step.

@@ -17,8 +17,9 @@ namespace {
 /// Returns the flow of a step without named weights; inputs that are no floats
 /// are data.
 StepFlow getFlow(ParsedModule &module) {
+  static std::optional<ValueGraph> graph;
   return StepFlow(
-      module.get(), [](BlockArgument) { return false; },
+      graph.emplace(module.get()), [](BlockArgument) { return false; },
       [](BlockArgument input) {
         return isa<IntegerType>(
             cast<RankedTensorType>(input.getType()).getElementType());
@@ -27,7 +28,7 @@ StepFlow getFlow(ParsedModule &module) {
 
 /// Returns the index of the first result that `value` reaches, or -1.
 int64_t getReached(const StepFlow &flow, Value value) {
-  std::optional<StepFlow::StepResult> result = flow.getReachedResult(value);
+  const ValueGraph::Result *result = flow.getReachedResult(value);
   return result ? static_cast<int64_t>(result->index) : -1;
 }
 
@@ -91,9 +92,9 @@ TEST(StepFlowTest, KnowsWhatValuesAreMadeOf) {
 
 TEST(StepFlowTest, NamedInputsAreWeights) {
   ParsedModule module(kStep);
+  ValueGraph graph(module.get());
   StepFlow flow(
-      module.get(),
-      [](BlockArgument input) { return input.getArgNumber() == 3; },
+      graph, [](BlockArgument input) { return input.getArgNumber() == 3; },
       [](BlockArgument) { return false; });
   EXPECT_TRUE(flow.isMadeOfWeights(module.value("scaled")));
   EXPECT_FALSE(flow.isReturned(module.input(3)));
@@ -102,7 +103,7 @@ TEST(StepFlowTest, NamedInputsAreWeights) {
 TEST(StepFlowTest, FindsWhatIsComputedFromAValue) {
   ParsedModule module(kStep);
   StepFlow flow = getFlow(module);
-  StepFlow::ValueSet ancestors = flow.getAncestors({module.value("gradient")});
+  NodeSet ancestors = flow.getAncestors({module.value("gradient")});
   EXPECT_TRUE(ancestors.contains(module.value("cast")));
   EXPECT_TRUE(ancestors.contains(module.value("forward")));
   EXPECT_TRUE(ancestors.contains(module.input(0)));
@@ -241,9 +242,9 @@ TEST(StepFlowTest, VisitsEveryValueOnce) {
   EXPECT_TRUE(flow.isReturned(module.input(0)));
 }
 
-TEST(StepFlowTest, SummarizesEveryFunctionOnce) {
+TEST(StepFlowTest, ExpandsCallsUpToALimit) {
   // Each function calls the next one twice: 2^n calls in all.
-  constexpr int kSize = 2000;
+  constexpr int kSize = 100;
   std::string text = R"(
     func.func @main(%w: tensor<4xf32>) -> tensor<4xf32> {
       %0 = func.call @f0(%w) : (tensor<4xf32>) -> tensor<4xf32>

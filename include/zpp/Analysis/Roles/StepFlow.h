@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A step as a graph of values. An edge leads from an operand to a result, into
-// and out of loops, branches, manual computations and called functions. It is
-// one of four kinds:
+// The ways of a step's values through its graph. What an edge does is one of
+// four things:
 //
 //   Moved     the result holds the operand's elements, each changed by itself:
 //             elementwise ops, casts, slices, shape changes, updates of a part,
@@ -28,41 +27,26 @@
 #ifndef ZPP_ANALYSIS_ROLES_STEPFLOW_H
 #define ZPP_ANALYSIS_ROLES_STEPFLOW_H
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/BuiltinOps.h"
+#include "zpp/Analysis/Roles/ValueGraph.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/SmallPtrSet.h"
-
-#include <memory>
-#include <optional>
-#include <vector>
 
 namespace zpp {
 
-/// The graph of a step, and reachability in it. Building it and answering all
-/// queries take linear time. Valid while the module does not change.
+/// What reaches what in a step. Building it and answering all queries take
+/// linear time. Valid while the graph is.
 class StepFlow {
 public:
   /// `isNamedWeight` is true for arguments of the step that its user declares
   /// to be weights, `isData` for those that are data of which each device has
   /// its own part, unless the step returns a value of their type.
-  StepFlow(mlir::ModuleOp module,
+  StepFlow(const ValueGraph &graph,
            llvm::function_ref<bool(mlir::BlockArgument)> isNamedWeight,
            llvm::function_ref<bool(mlir::BlockArgument)> isData);
-  ~StepFlow();
-
-  /// A result of a public function.
-  struct StepResult {
-    mlir::func::FuncOp function;
-    unsigned index;
-    /// "2", with the name that the producer gave it: "2 (params['w'])".
-    std::string describe() const;
-  };
 
   /// Returns the first result of the step that holds elements of `value`, each
-  /// changed by itself, or nullopt. A value that reaches a result in this way
+  /// changed by itself, or null. A value that reaches a result in this way
   /// is state.
-  std::optional<StepResult> getReachedResult(mlir::Value value) const;
+  const ValueGraph::Result *getReachedResult(mlir::Value value) const;
 
   /// True if `input` is a weight or other state that the step returns, updated
   /// or unchanged: a result of the same type is made of it element by element,
@@ -77,28 +61,17 @@ public:
   /// Weights are inputs that are returned and those that the user named.
   bool isMadeOfWeights(mlir::Value value) const;
 
-  /// Some of the step's values. Valid as long as the StepFlow.
-  class ValueSet {
-  public:
-    bool contains(mlir::Value value) const;
-
-  private:
-    friend class StepFlow;
-    const StepFlow *flow = nullptr;
-    std::vector<char> found;
-  };
-
   /// Returns the values from which others are computed: by at least one
   /// Computed edge and no Carried edge.
-  ValueSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
+  NodeSet getAncestors(llvm::ArrayRef<mlir::Value> values) const;
 
   /// Returns the members of `ancestors` that also reach another value by a path
   /// without a moved weight or a further sum.
-  ValueSet getAncestorsBeside(llvm::ArrayRef<mlir::Value> values,
-                              const ValueSet &ancestors) const;
+  NodeSet getAncestorsBeside(llvm::ArrayRef<mlir::Value> values,
+                             const NodeSet &ancestors) const;
 
   /// Returns the values that are computed from others, likewise.
-  ValueSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;
+  NodeSet getDescendants(llvm::ArrayRef<mlir::Value> values) const;
 
   /// The updates of the step's weights.
   struct Updates {
@@ -106,26 +79,26 @@ public:
     bool hasUpdates = false;
     /// Values from which weights are updated element by element: without what
     /// only divides, as the second moments of Adam do, and with it.
-    ValueSet moved, movedOrDivided;
+    NodeSet moved, movedOrDivided;
     /// All values that they depend on in any way.
-    ValueSet contributing;
+    NodeSet contributing;
     /// Values that other results of the shape of a weight, with two dims or
     /// more, are made of element by element: those that an input of the step is
     /// part of, such as sums of gradients, and those that are new, such as
     /// gradients.
-    ValueSet accumulated, returned;
+    NodeSet accumulated, returned;
   };
 
   /// Weights are here the floating-point inputs in `ancestors`. They are
   /// updated in the results of their type that hold their elements, and in
   /// `inFlight`, values that the step uses before it returns them.
-  Updates getUpdates(const ValueSet &ancestors,
+  Updates getUpdates(const NodeSet &ancestors,
                      llvm::ArrayRef<mlir::Value> inFlight) const;
 
   /// Returns the values by which the inputs that `isWanted` accepts are
   /// updated, element by element: in results of their type that hold their
   /// elements.
-  ValueSet
+  NodeSet
   getUpdatesOf(llvm::function_ref<bool(mlir::BlockArgument)> isWanted) const;
 
   /// Returns the inputs that any of `values` updates, as in getUpdatesOf().
@@ -143,49 +116,66 @@ public:
 
   /// Returns the values that depend on an input which is no weight, other than
   /// through `cuts`.
-  ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;
+  NodeSet getDependents(llvm::ArrayRef<mlir::Value> cuts) const;
 
   /// For each of `values` the one of the floating-point inputs in `ancestors`
   /// of which it holds elements, or null where that is none or several.
   llvm::SmallVector<mlir::BlockArgument>
   getHeldInputs(llvm::ArrayRef<mlir::Value> values,
-                const ValueSet &ancestors) const;
+                const NodeSet &ancestors) const;
 
 private:
-  class Graph;
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
+  enum class Kind : uint8_t { Moved, Divided, Computed, Carried };
 
-  /// For each value, the first of `returned` that it reaches by Moved and
-  /// Carried edges, or -1.
-  std::vector<int64_t> findReached(llvm::ArrayRef<mlir::Value> returned) const;
+  Kind getKind(const Edge &edge) const { return kinds[graph.getNumber(edge)]; }
+  /// True if the target holds elements of the source, from any iteration.
+  bool keeps(const Edge &edge) const { return getKind(edge) != Kind::Computed; }
+  /// The same, of the same iteration.
+  bool moves(const Edge &edge) const {
+    return getKind(edge) == Kind::Moved || getKind(edge) == Kind::Divided;
+  }
+  /// True if the target follows from the source in one iteration.
+  bool leads(const Edge &edge) const { return getKind(edge) != Kind::Carried; }
 
+  void findReached();
+  void cutActivations(NodeSet data);
+  void passOn(NodeSet data, const NodeSet &held);
   void findReturnedInputs(llvm::function_ref<bool(mlir::BlockArgument)> isData);
+  /// Marks what follows from `data` and differs between devices.
+  void spreadData(NodeSet &data) const;
 
-  ValueSet getSet(std::vector<char> found) const;
-  /// Returns the values that depend on any of `sources`, other than through
-  /// `cuts`.
-  ValueSet getDependents(llvm::ArrayRef<mlir::Value> cuts,
-                         llvm::ArrayRef<int64_t> sources) const;
+  /// The same nodes, and those that edges of the kind lead to from there.
+  NodeSet getKept(NodeSet nodes, ValueGraph::Direction direction) const;
+  NodeSet getComputed(llvm::ArrayRef<mlir::Value> values,
+                      ValueGraph::Direction direction,
+                      ValueGraph::Follows isOpen) const;
+  NodeSet getDependents(llvm::ArrayRef<mlir::Value> cuts,
+                        llvm::ArrayRef<Node> sources) const;
+  /// Returns the results that hold elements of one of `inputs`, of its type.
+  llvm::SmallVector<mlir::Value>
+  getUpdated(llvm::ArrayRef<mlir::BlockArgument> inputs) const;
   /// Returns the inputs of whose elements a result of their type that
   /// `isWanted` accepts is made.
   llvm::DenseSet<mlir::Value>
   getInputsHeldBy(llvm::function_ref<bool(mlir::Value)> isWanted) const;
   /// Returns the floating-point inputs in `ancestors` that are no scalars.
   llvm::SmallVector<mlir::BlockArgument>
-  getInputsIn(const ValueSet &ancestors) const;
+  getInputsIn(const NodeSet &ancestors) const;
 
-  std::unique_ptr<Graph> graph;
+  const ValueGraph &graph;
+  /// By the numbers of edges.
+  std::vector<Kind> kinds;
   llvm::SmallVector<mlir::BlockArgument> inputs;
-  std::vector<StepResult> results;
-  /// The value of each result.
-  llvm::SmallVector<mlir::Value> returned;
-  /// For each value, the first result that it reaches, or -1.
-  std::vector<int64_t> reached;
-  /// For each value, whether it holds elements of a floating-point input,
-  /// whether it depends on a weight, and whether it depends on another input.
-  std::vector<char> fromInput, fromWeight, fromOther;
+  /// For each node, the first result that it reaches, or the number of results.
+  std::vector<size_t> reached;
+  /// The nodes that hold elements of a floating-point input, that depend on a
+  /// weight, and that depend on another input.
+  NodeSet fromInput, fromWeight, fromOther;
   /// Inputs that are no weights, and random numbers.
-  llvm::SmallVector<int64_t> otherSources;
-  llvm::SmallPtrSet<void *, 16> returnedInputs;
+  llvm::SmallVector<Node> otherSources;
+  llvm::DenseSet<mlir::Value> returnedInputs;
 };
 
 } // namespace zpp

@@ -5,10 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Proofs about single values need more than StepFlow knows: the op behind each
-// edge, functions as often as they are called, and which edges a derivative
-// passes. Nodes are numbered such that all edges but those from one iteration
-// of a loop to the next lead from a lower number to a higher one.
+// The values of a step and what they follow from: into and out of loops,
+// branches, manual computations and called functions, which are expanded as
+// often as they are called. Whatever asks where a value comes from, or where it
+// goes, walks along these edges. Nodes are numbered such that all edges but
+// those from one iteration of a loop to the next lead from a lower number to a
+// higher one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,6 +28,7 @@
 namespace zpp {
 
 class BranchesView;
+class ValueGraph;
 
 /// The part of autodiff that made an op, by the name in its location. Where a
 /// location has several names, the last of these counts.
@@ -49,17 +52,38 @@ private:
 /// True for ops whose derivative is zero wherever it exists.
 bool isStepFunction(mlir::Operation *op);
 
+/// Some nodes of a graph.
+class NodeSet {
+public:
+  /// The set of no graph, which nothing is in.
+  NodeSet() = default;
+  explicit NodeSet(const ValueGraph &graph);
+  /// Those of `values` that the graph has.
+  NodeSet(const ValueGraph &graph, llvm::ArrayRef<mlir::Value> values);
+
+  char &operator[](int64_t node) { return marks[node]; }
+  bool operator[](int64_t node) const { return marks[node]; }
+  bool contains(mlir::Value value) const;
+
+private:
+  const ValueGraph *graph = nullptr;
+  std::vector<char> marks;
+};
+
 class ValueGraph {
 public:
   using Node = int64_t;
 
   struct Edge {
-    Node node;
+    Node source, target;
     /// The operand of the op, or -1 where a loop, a branch or a call passes the
     /// value on.
     int64_t operand;
     /// True if each element of the target is made of one element of the source.
     bool isMoved;
+    /// True if elements of the target grow as those of the source shrink to
+    /// zero.
+    bool isDivisor;
     /// True if it leads from one iteration of a loop to the next.
     bool isCarried;
     /// True if a derivative passes: floating-point numbers on both ends, and
@@ -67,10 +91,20 @@ public:
     bool isDifferentiable;
   };
 
+  /// A result of the step.
+  struct Result {
+    mlir::func::FuncOp function;
+    unsigned index;
+    Node node;
+    /// "2", with the name that the producer gave it: "2 (params['w'])".
+    std::string describe() const;
+  };
+
   explicit ValueGraph(mlir::ModuleOp module);
 
   Node size() const { return static_cast<Node>(nodes.size()); }
   mlir::Value getValue(Node node) const { return nodes[node].value; }
+  mlir::Type getType(Node node) const { return getValue(node).getType(); }
   /// Returns the op that defines the value, or null for arguments.
   mlir::Operation *getOp(Node node) const { return nodes[node].op; }
   /// True for a number with a derivative, or a tensor of such.
@@ -85,7 +119,20 @@ public:
   /// True if any op of the module is named so.
   bool hasTransposed() const { return hasNames; }
 
-  llvm::ArrayRef<Edge> getSources(Node node) const { return nodes[node].in; }
+  /// Returns the edges, those with one target next to each other.
+  llvm::ArrayRef<Edge> getEdges() const { return edges; }
+  size_t getNumber(const Edge &edge) const { return &edge - edges.data(); }
+  llvm::ArrayRef<Edge> getSources(Node node) const {
+    return llvm::ArrayRef(edges).slice(
+        firstSource[node], firstSource[node + 1] - firstSource[node]);
+  }
+  auto getReaders(Node node) const {
+    return llvm::map_range(
+        llvm::ArrayRef(readers).slice(firstReader[node], firstReader[node + 1] -
+                                                             firstReader[node]),
+        [this](size_t edge) -> const Edge & { return edges[edge]; });
+  }
+
   /// Returns the operands of the op that defines `node`, or -1 for those that
   /// only choose a position.
   llvm::SmallVector<Node> getOperands(Node node) const;
@@ -97,27 +144,35 @@ public:
   /// Returns the inputs of the step, and values that depend on something else
   /// than operands, such as random numbers.
   llvm::ArrayRef<Node> getLeaves() const { return leaves; }
-
-  /// Returns the results of the step.
-  llvm::ArrayRef<Node> getReturned() const { return returned; }
-  /// Calls `visit` for each edge from `node`, with its target.
-  void forEachReader(Node node,
-                     llvm::function_ref<void(const Edge &, Node)> visit) const;
+  /// Returns the input of the step that `node` is, or null.
+  mlir::BlockArgument getInput(Node node) const;
+  llvm::ArrayRef<Result> getResults() const { return results; }
 
   /// Returns the node that `node` is equal to because barriers, calls, branches
   /// of one way or loops that do not change it pass it on.
   Node getPassed(Node node) const;
 
-  /// Calls `update`, which returns whether it changes what is known of a node,
-  /// for all nodes, until nothing changes: sources first, and as often as
-  /// values may be passed from iteration to iteration.
-  void settle(llvm::function_ref<bool(Node)> update) const;
+  //===--------------------------------------------------------------------===//
+  // Walks
+  //===--------------------------------------------------------------------===//
 
-  /// Marks all values that depend on marked ones over edges that `follows`
-  /// accepts.
-  void markForward(
-      std::vector<char> &found,
-      llvm::function_ref<bool(const Edge &, Node target)> follows) const;
+  enum class Direction { ToSources, ToReaders };
+  using Follows = llvm::function_ref<bool(const Edge &)>;
+
+  /// Adds to `found` all that the edges that `follows` accepts lead to from
+  /// there.
+  void mark(NodeSet &found, Direction direction, Follows follows) const;
+
+  /// Calls `visit` for `starts` and all nodes that such edges lead to from
+  /// there, each once and the nearest first, until it returns true. Returns
+  /// whether it did.
+  bool walk(llvm::ArrayRef<Node> starts, Direction direction, Follows follows,
+            llvm::function_ref<bool(Node)> visit) const;
+
+  /// Calls `update`, which returns whether it changes what is known of a node,
+  /// for all nodes, until nothing changes: `from` one end, and as often as
+  /// values may be passed from iteration to iteration.
+  void settle(Direction towards, llvm::function_ref<bool(Node)> update) const;
 
 private:
   /// The facts about a value that follow from its type, which many share.
@@ -129,33 +184,35 @@ private:
     mlir::Value value;
     mlir::Operation *op;
     int64_t count;
-    llvm::SmallVector<Edge, 2> in;
     bool isDifferentiable, isTransposed;
   };
   /// The nodes of values in one call of their function.
   using Scope = llvm::DenseMap<mlir::Value, Node>;
 
   Node add(mlir::Value value, bool isTransposed, Scope &scope);
-  void addBlock(mlir::Block &block, Scope &scope, bool isTransposed);
   void addOp(mlir::Operation *op, Scope &scope, bool isTransposed);
   void addLoop(mlir::Operation *op, Scope &scope, bool isTransposed);
   void addBranches(mlir::Operation *op, const BranchesView &branches,
                    Scope &scope, bool isTransposed);
   bool addCall(mlir::func::CallOp call, Scope &scope, bool isTransposed);
-  void connect(Node source, Node target, int64_t operand, bool isMoved,
-               bool passesDerivative = true, bool isCarried = false);
+  void addStep(mlir::func::FuncOp function);
+  void connect(Edge edge);
   void pass(mlir::Value source, mlir::Value target, Scope &scope,
             bool isCarried = false);
+  void sortEdges();
 
   TypeFacts getFacts(mlir::Type type);
 
   std::vector<NodeData> nodes;
+  std::vector<Edge> edges;
+  /// The numbers of edges by their source; and for each node and the one after
+  /// the last, where its edges begin.
+  std::vector<size_t> readers, firstSource, firstReader;
   llvm::DenseMap<mlir::Type, TypeFacts> facts;
   AutodiffNames names;
   llvm::DenseMap<mlir::Value, Node> first;
-  llvm::SmallVector<Node> leaves, returned;
-  /// For each node, the nodes that read it; built when first needed.
-  mutable std::vector<llvm::SmallVector<Node, 2>> readers;
+  llvm::SmallVector<Node> leaves;
+  std::vector<Result> results;
   llvm::SmallVector<mlir::Operation *> callees;
   /// As many values or more end the expansion of calls.
   Node largestSize = 0;

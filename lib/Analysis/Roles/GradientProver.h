@@ -1,19 +1,36 @@
-//===- GradientSearch.h - Uses of weights, and ways to them -----*- C++ -*-===//
+//===- GradientProver.h - What shows that a sum is a gradient ----*- C++
+//-*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// A shape proves nothing: a covariance of activations has that of a square
+// weight. Two things tell a gradient from a statistic (docs/rules.md):
+//
+//   its partner   The gradient of W contracts an operand that a product with W
+//                 has contracted, or a recomputed or saved copy of it, and its
+//                 other operand follows from that product's result: over
+//                 floating-point values alone, not through a comparison, an
+//                 index or a rounding. `x.T @ x`, `onehot.T @ z` and `g.T @ g`
+//                 have no such partner. If W is added, or scales rows, its
+//                 gradient is a reduction of what follows from that.
+//   its name      JAX writes `transpose(jvp(...))` into the locations of what
+//                 autodiff makes, also behind XLA's partitioner.
+//
+//===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H
-#define ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H
+#ifndef ZPP_LIB_ANALYSIS_ROLES_GRADIENTPROVER_H
+#define ZPP_LIB_ANALYSIS_ROLES_GRADIENTPROVER_H
 
-#include "zpp/Analysis/Roles/GradientProof.h"
 #include "zpp/Analysis/Roles/NumberSets.h"
 #include "zpp/Analysis/Roles/ValueGraph.h"
 #include "llvm/ADT/DenseMap.h"
 
+#include <array>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace zpp {
@@ -30,38 +47,113 @@ bool isContraction(mlir::Operation *op);
 /// True for ops that add rows by number: the transposes of lookups.
 bool isScatter(mlir::Operation *op);
 
+/// True for sums, maxima and the like over devices.
+bool isSumOverDevices(mlir::Operation *op);
+
 /// True for ops whose result changes in the direction in which an operand does:
 /// sums, bounds, choices, moves and `tanh`.
 bool keepsOrder(mlir::Operation *op);
 
-class GradientProver::Search {
-public:
-  using Node = ValueGraph::Node;
-  using Edge = ValueGraph::Edge;
+/// Findings about one sum.
+struct GradientProof {
+  enum class Kind {
+    /// No step of a proof holds; `why` says which one failed.
+    None,
+    /// It cannot be a gradient, whatever else is known; `why` says why.
+    Statistic,
+    /// It reduces what follows from a use of a weight of its size. Activations
+    /// do so too, so a weight must be updated with it.
+    Reduced,
+    /// It contracts what a product with a weight has contracted with what
+    /// follows from that product.
+    Partner,
+    /// Autodiff has made it, by its name.
+    Name
+  };
+  Kind kind = Kind::None;
+  std::string why;
+  /// True if what it sums follows from something that autodiff has transposed.
+  bool followsAutodiff = false;
+  /// True if its partner is a product or a lookup, which tells weights from
+  /// what is only added to activations or scales them, and no product with
+  /// another weight could be it.
+  bool isOfProduct = false;
+  /// The gathers and inputs of the step of which the weight is made that the
+  /// partner takes; empty without a partner. And those of them of which it
+  /// holds elements: not a vector that only the norm of the weight follows
+  /// from.
+  llvm::SmallVector<mlir::Value> weights, direct;
+};
 
-  Search(mlir::ModuleOp module,
-         llvm::function_ref<bool(mlir::BlockArgument)> isData,
-         llvm::function_ref<bool(mlir::BlockArgument)> mayBeData)
-      : graph(module), sets(graph.size()) {
-    findLeaves();
-    findWeights(isData, mayBeData);
-    findUses();
-    findAutodiff();
-  }
+/// A difference of sums, or of sums and inputs that are made of earlier ones.
+struct GradientDifference {
+  /// The numbers of the sums, also of those that update the inputs.
+  llvm::SmallVector<size_t> sums;
+  /// True if one of the two is an input.
+  bool isToState;
+  /// Results of the gathers that each of the two depends on, where both are of
+  /// this step.
+  std::array<llvm::SmallVector<mlir::Value>, 2> points;
+  /// If both are rows of one sum, which are computed from rows of weights that
+  /// are gathered together: the number of rows. 0 otherwise.
+  int64_t rows = 0;
+  /// True if both are single numbers, at different points or none.
+  bool isOfNumbers = false;
+};
+
+/// A gathered value, and the dim along which devices have parts of it.
+struct GatheredValue {
+  mlir::Value whole;
+  int64_t dim;
+};
+
+/// Proves what sums are. Valid while the graph is.
+class GradientProver {
+public:
+  /// `isData` is true for inputs of the step of which devices have different
+  /// parts; `mayBeData` for those that are data if a device computes products
+  /// with its own part, and parts of a weight otherwise.
+  GradientProver(const ValueGraph &graph,
+                 llvm::function_ref<bool(mlir::BlockArgument)> isData,
+                 llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
+
+  /// True if any op of the module has a name that autodiff gave it.
+  bool hasNames() const { return graph.hasTransposed(); }
 
   GradientProof prove(mlir::Operation *sum);
+
+  /// True if no element of `value` can be negative: a square, a count, a
+  /// probability, or what sums, products and quotients make of such.
+  bool isNeverNegative(mlir::Value value) const {
+    std::optional<ValueGraph::Node> node = graph.find(value);
+    return node && isNeverNegative(*node);
+  }
+
+  /// Returns the differences of `sums`: elements of one are subtracted from
+  /// those of another one, or of an input that is made of earlier ones, before
+  /// either is added to another input of the step. Weights are told apart by
+  /// the way to sums for which `isGradient` is true, and through the others,
+  /// such as those of activations.
   llvm::SmallVector<GradientDifference>
   getDifferences(llvm::ArrayRef<mlir::Operation *> sums,
                  llvm::function_ref<bool(mlir::Operation *)> isGradient);
+
+  /// Returns the inputs of the step that `value` depends on, if it is made of
+  /// inputs alone that the step returns as they came; empty otherwise.
   llvm::SmallVector<mlir::BlockArgument> getReturnedSources(mlir::Value value);
+
+  /// Returns the only input of the step that `value` depends on, or null.
   mlir::BlockArgument getOnlyInput(mlir::Value value);
-  bool isNeverNegative(Node node) const;
+
+  /// For each of `inputs`, which has the values that gather it: whether the
+  /// step takes it as a layer takes its weight (docs/rules.md, R16), though
+  /// there may be no gradient of it.
   std::vector<bool>
   areLayerWeights(llvm::ArrayRef<llvm::SmallVector<GatheredValue>> inputs);
 
-  const ValueGraph graph;
-
 private:
+  using Node = ValueGraph::Node;
+  using Edge = ValueGraph::Edge;
   class Layers;
   class Differences;
   using Set = NumberSets::Set;
@@ -98,12 +190,13 @@ private:
     const char *getWhyNone() const;
   };
 
+  bool isNeverNegative(Node node) const;
   void findLeaves();
   void findWeights(llvm::function_ref<bool(mlir::BlockArgument)> isData,
                    llvm::function_ref<bool(mlir::BlockArgument)> mayBeData);
   /// Returns the values that are moved into products with other weights,
   /// without collectives on the way.
-  std::vector<char> findContracted();
+  NodeSet findContracted();
   void findUses();
   void findAutodiff();
   /// True if autodiff has transposed the op of `node`. XLA shares constants, so
@@ -206,6 +299,7 @@ private:
   void setWeights(GradientProof &proof, const Use &use) const;
   bool isGram(Node source) const;
 
+  const ValueGraph &graph;
   /// Sets of nodes.
   NumberSets sets;
   /// The leaves that each node depends on, and all that may be weights, that
@@ -222,10 +316,10 @@ private:
   llvm::DenseMap<Node, int> knownSigns;
   /// Values that depend on data; those made of weights without any; those that
   /// hold elements of a weight, also where a device has moved it by itself.
-  std::vector<char> hasData, isWeight, isHeld;
+  NodeSet hasData, isWeight, isHeld;
   /// Values that hold elements of a product of activations, or that follow from
   /// what autodiff has transposed.
-  std::vector<char> holdsProduct, isAfterAutodiff;
+  NodeSet holdsProduct, isAfterAutodiff;
   std::vector<Use> uses;
   /// The uses at each result, and the results of those that contract, by the
   /// leaves that the other operand depends on.
@@ -236,4 +330,4 @@ private:
 
 } // namespace zpp
 
-#endif // ZPP_LIB_ANALYSIS_ROLES_GRADIENTSEARCH_H
+#endif // ZPP_LIB_ANALYSIS_ROLES_GRADIENTPROVER_H
