@@ -21,21 +21,10 @@ using namespace mlir;
 using namespace zpp;
 
 StringRef zpp::getKindName(CollectiveKind kind) {
-  switch (kind) {
-  case CollectiveKind::AllGather:
-    return "all_gather";
-  case CollectiveKind::ReduceScatter:
-    return "reduce_scatter";
-  case CollectiveKind::AllReduce:
-    return "all_reduce";
-  case CollectiveKind::AllToAll:
-    return "all_to_all";
-  case CollectiveKind::CollectivePermute:
-    return "collective_permute";
-  case CollectiveKind::CollectiveBroadcast:
-    return "collective_broadcast";
-  }
-  llvm_unreachable("unknown collective");
+  static constexpr llvm::StringLiteral names[] = {
+      "all_gather", "reduce_scatter",     "all_reduce",
+      "all_to_all", "collective_permute", "collective_broadcast"};
+  return names[static_cast<unsigned>(kind)];
 }
 
 bool zpp::isCollective(Operation *op) {
@@ -357,25 +346,19 @@ std::vector<int64_t> CollectiveView::getSentBytes(const Mesh &mesh) const {
     return sent;
   }
   std::vector<int64_t> total(numAxes, 0);
-  auto add = [&](int64_t bytes) {
-    std::vector<int64_t> sent = zpp::getSentBytes(mesh, kind, axes, bytes);
-    for (auto [sum, part] : llvm::zip_equal(total, sent))
-      sum = addSaturating(sum, part);
-  };
   if (axes.empty())
     return total;
-  if (isa<zero::CollectiveOpInterface>(op)) {
-    int64_t bytes = getBytes(op->getOperand(0).getType());
-    bool isSplit = kind == CollectiveKind::ReduceScatter ||
-                   kind == CollectiveKind::AllToAll;
-    add(isSplit ? bytes / zpp::numDevices(axes) : bytes);
-    return total;
-  }
-  for (Value operand : op->getOperands()) {
+  bool isSplit =
+      kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
+  // Another operand of an op of ours is the buffer that it writes to.
+  bool isOurs = isa<zero::CollectiveOpInterface>(op);
+  for (Value operand :
+       op->getOperands().take_front(isOurs ? 1 : op->getNumOperands())) {
     int64_t bytes = getBytes(operand.getType());
-    bool isSplit = kind == CollectiveKind::ReduceScatter ||
-                   kind == CollectiveKind::AllToAll;
-    add(isSplit ? bytes / zpp::numDevices(axes) : bytes);
+    std::vector<int64_t> sent = zpp::getSentBytes(
+        mesh, kind, axes, isSplit ? bytes / zpp::numDevices(axes) : bytes);
+    for (auto [sum, part] : llvm::zip_equal(total, sent))
+      sum = addSaturating(sum, part);
   }
   return total;
 }

@@ -31,15 +31,8 @@ StringRef zpp::getPhaseName(std::optional<Phase> phase) {
 }
 
 StringRef zpp::getFloorName(Floor floor) {
-  switch (floor) {
-  case Floor::Any:
-    return "";
-  case Floor::I8:
-    return "i8";
-  case Floor::None:
-    return "none";
-  }
-  llvm_unreachable("unknown floor");
+  static constexpr llvm::StringLiteral names[] = {"", "i8", "none"};
+  return names[static_cast<unsigned>(floor)];
 }
 
 Origin zpp::getOrigin(const StepCollective &collective, const Mesh &mesh,
@@ -129,17 +122,20 @@ static int64_t readNumber(Attribute attr) {
                              int64_t(1) << 62);
 }
 
-/// Returns the one of `values` whose name is `name`, if any.
+/// Returns the one of the values from `first` to `last` whose name is `name`,
+/// if any.
 template <typename T>
-static std::optional<T> findNamed(std::initializer_list<T> values,
-                                  StringRef name, StringRef (*getName)(T)) {
-  const T *found =
-      llvm::find_if(values, [&](T value) { return getName(value) == name; });
-  return found == values.end() ? std::nullopt : std::optional(*found);
+static std::optional<T> findNamed(T first, T last, StringRef name,
+                                  StringRef (*getName)(T)) {
+  for (auto number = static_cast<int>(first); number <= static_cast<int>(last);
+       ++number)
+    if (getName(static_cast<T>(number)) == name)
+      return static_cast<T>(number);
+  return std::nullopt;
 }
 
 std::optional<Floor> zpp::parseFloor(StringRef name) {
-  return findNamed<Floor>({Floor::I8, Floor::None}, name, getFloorName);
+  return findNamed(Floor::I8, Floor::None, name, getFloorName);
 }
 
 static Floor readFloor(DictionaryAttr origin) {
@@ -155,16 +151,13 @@ static Origin readOrigin(DictionaryAttr attr) {
   };
   Origin origin;
   origin.id = getInt("id");
-  origin.kind = findNamed<CollectiveKind>(
-      {CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
-       CollectiveKind::AllReduce, CollectiveKind::AllToAll,
-       CollectiveKind::CollectivePermute, CollectiveKind::CollectiveBroadcast},
-      getString("kind"), getKindName);
-  origin.role = findNamed<Role>({Role::Weight, Role::Gradient, Role::Moment,
-                                 Role::Exchange, Role::Update, Role::Other},
-                                getString("role"), getRoleName);
-  origin.phase = findNamed<Phase>({Phase::Forward, Phase::Backward},
-                                  getString("phase"), getPhaseName);
+  origin.kind =
+      findNamed(CollectiveKind::AllGather, CollectiveKind::CollectiveBroadcast,
+                getString("kind"), getKindName);
+  origin.role =
+      findNamed(Role::Weight, Role::Other, getString("role"), getRoleName);
+  origin.phase = findNamed(Phase::Forward, Phase::Backward, getString("phase"),
+                           getPhaseName);
   origin.rule = getString("rule").str();
   origin.group = getString("group").str();
   origin.weight = getInt("weight");

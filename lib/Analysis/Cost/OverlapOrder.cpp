@@ -21,7 +21,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "OverlapOrder.h"
+#include "PeakMemory.h"
 
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"

@@ -7,7 +7,6 @@
 
 #include "PeakMemory.h"
 
-#include "OverlapOrder.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"

@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StoredValues.h"
-
-#include "ComputeCosts.h"
+#include "PeakMemory.h"
 #include "zpp/Dialect/Guest/Calls.h"
 
 using namespace mlir;

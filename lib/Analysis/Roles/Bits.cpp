@@ -174,12 +174,10 @@ Bits::Bits(const ValueGraph &graph) {
   collect(findSources(graph), madeOf);
 }
 
-std::string Bits::explain(Value operand, Value result) const {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  if (Type type = readAs.lookup(result))
-    os << "the step reads them as " << type;
-  else if (Type type = madeOf.lookup(operand))
-    os << "the step has made them of " << type;
-  return text;
+std::optional<std::string> Bits::explain(Value operand, Value result) const {
+  Type read = readAs.lookup(result), made = madeOf.lookup(operand);
+  if (!read && !made)
+    return std::nullopt;
+  return read ? "the step reads them as " + printType(read)
+              : "the step has made them of " + printType(made);
 }

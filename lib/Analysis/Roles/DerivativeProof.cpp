@@ -31,9 +31,7 @@ static bool isFollowed(const Edge &edge) {
   return !edge.isCarried && edge.isDifferentiable;
 }
 
-/// True if a result of `op` is linear in its operands of these numbers
-/// together.
-static bool isLinearIn(Operation *op, ArrayRef<int64_t> numbers) {
+bool zpp::isLinearIn(Operation *op, ArrayRef<int64_t> numbers) {
   auto areBelow = [&](int64_t end) {
     return llvm::all_of(numbers, [&](int64_t number) { return number < end; });
   };
@@ -197,13 +195,13 @@ int GradientProver::findSign(Node node) {
   return isNeverNegative(node);
 }
 
-int GradientProver::getDirection(Node target, const Edge &edge) {
-  Operation *op = graph.getOp(target);
+int GradientProver::getDirection(const Edge &edge) {
+  Operation *op = graph.getOp(edge.target);
   if (!edge.isMoved)
     return 0;
   if (!op || edge.operand < 0)
     return 1;
-  SmallVector<Node> operands = graph.getOperands(target);
+  SmallVector<Node> operands = graph.getOperands(edge.target);
   if (isNamed(op, guest::kNegate))
     return -1;
   if (isNamed(op, guest::kSubtract))
@@ -223,8 +221,8 @@ int GradientProver::getDirection(Node target, const Edge &edge) {
 std::vector<GradientProver::Directions> GradientProver::findDirections() {
   std::vector<Directions> found(graph.size());
   for (Node node = 0; node < graph.size(); ++node)
-    if (Operation *op = graph.getOp(node);
-        op && getGuestCollective(op) && graph.find(op->getResult(0)) == node)
+    if (graph.getCollective(node) &&
+        graph.find(graph.getOp(node)->getResult(0)) == node)
       found[node].up = sets.getSingle(node);
   graph.settle(Direction::ToReaders, [&](Node node) {
     Directions known = found[node], &own = found[node];
@@ -232,7 +230,7 @@ std::vector<GradientProver::Directions> GradientProver::findDirections() {
       Directions more = found[edge.source];
       if (more.up == NumberSets::kEmpty && more.down == NumberSets::kEmpty)
         continue;
-      int direction = getDirection(node, edge);
+      int direction = getDirection(edge);
       if (direction == 0)
         continue;
       if (direction < 0)

@@ -20,7 +20,6 @@
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/BlockQuant.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -32,147 +31,174 @@ using Direction = ValueGraph::Direction;
 /// The longest way between an exchange and its expert.
 static constexpr int64_t kMostMoves = 256;
 
-static bool isProductOfTwo(Operation *op) {
-  return op && isNamed(op, guest::kDotGeneral);
-}
-
 /// True for what makes probabilities or gates.
 static bool isExponential(Operation *op) {
   return op && (isNamed(op, guest::kExponential) ||
                 op->getName().stripDialect() == "logistic");
 }
 
-/// True if `op`, or null for what passes values on, takes rows along `edge` as
-/// they are, or each element by itself.
-static bool movesRows(Operation *op, const Edge &edge) {
-  if (!op || edge.operand < 0 || edge.isMoved)
-    return true;
-  return (isLookup(op) && edge.operand == 0) ||
-         (isScatter(op) && edge.operand != 1);
-}
-
 /// True if `op` bears what has been rounded: it moves, adds up or scales its
 /// operand.
-static bool isLinear(Operation *op, unsigned operand) {
-  static const llvm::StringSet<> names = {"add",
-                                          "all_gather",
-                                          "all_reduce",
-                                          "all_to_all",
-                                          "broadcast_in_dim",
-                                          "collective_permute",
-                                          "concatenate",
-                                          "convert",
-                                          "copy",
-                                          "dot",
-                                          "dot_general",
-                                          "dynamic_slice",
-                                          "gather",
-                                          "multiply",
-                                          "dynamic_update_slice",
-                                          "negate",
-                                          "pad",
-                                          "optimization_barrier",
-                                          "reduce",
-                                          "reduce_precision",
-                                          "reduce_scatter",
-                                          "reshape",
-                                          "scatter",
-                                          "select",
-                                          "slice",
-                                          "subtract",
-                                          "transpose"};
-  StringRef name = op->getName().stripDialect();
-  if (name == "divide")
-    return operand == 0;
-  bool reduces = isNamed(op, guest::kReduce) || name == "all_reduce" ||
-                 name == "reduce_scatter";
-  return names.contains(name) && (!reduces || isSum(op));
+static bool bearsRounding(Operation *op, unsigned operand) {
+  return (isLinearIn(op, {operand}) || isScatter(op)) &&
+         !op->getName().stripDialect().starts_with("bitcast");
 }
-
-/// Returns the inputs of the step that hold weights which it updates with what
-/// autodiff has made: no codebooks, which it moves towards activations.
-static llvm::DenseSet<Value> findTrainedInputs(const ValueGraph &graph,
-                                               const StepFlow &flow,
-                                               const NodeSet &ancestors) {
-  NodeSet follows(graph);
-  for (Node node = 0; node < graph.size(); ++node) {
-    Operation *op = graph.getOp(node);
-    follows[node] = op && isProduct(op) && graph.isTransposed(node);
-  }
-  graph.mark(follows, Direction::ToReaders, [](const Edge &) { return true; });
-  SmallVector<Value> results = llvm::map_to_vector(
-      graph.getResults(), [&](const ValueGraph::Result &result) {
-        return graph.getValue(result.node);
-      });
-  llvm::DenseSet<Value> trained;
-  for (auto [result, input] :
-       llvm::zip_equal(results, flow.getHeldInputs(results, ancestors)))
-    if (input && follows.contains(result) &&
-        input.getType() == result.getType())
-      trained.insert(input);
-  return trained;
-}
-
-namespace {
 
 /// Proves that all-to-alls move rows of activations, or of their cotangents, to
-/// experts or from them (docs/rules.md, R20). Valid while the module does not
-/// change.
-class Exchanges {
+/// experts or from them.
+class RoleFinder::ExchangeChoice {
+public:
+  ExchangeChoice(RoleFinder &finder, const NodeSet &ancestors)
+      : finder(finder), graph(finder.graph), flow(finder.flow),
+        ancestors(ancestors) {
+    for (const StepCollective &collective : finder.collectives) {
+      if (collective.kind == CollectiveKind::AllGather)
+        gathers[collective.op] = &collective;
+      hasDifferences |= collective.rule == Rule::Difference;
+    }
+    hasDifferences |= !finder.atPoints.empty();
+    findWeights();
+  }
+
+  std::optional<Objection> check(StepCollective &exchange) {
+    Operation *op = exchange.op;
+    auto concatenated = op->getAttrOfType<IntegerAttr>("concat_dimension");
+    auto type = op->getNumOperands() == 1 && op->getNumResults() == 1
+                    ? dyn_cast<RankedTensorType>(op->getOperand(0).getType())
+                    : RankedTensorType();
+    if (!concatenated || !type || !isFloatTensor(type) ||
+        !isFloatTensor(op->getResult(0).getType()))
+      return Objection{Rule::Form,
+                       "it exchanges no single tensor of f32, bf16 or f16"};
+    // What is near the largest number may become infinite.
+    if (type.getElementType().isF16())
+      return Objection{Rule::Exchange, "its rows are f16, and large elements "
+                                       "could become infinite"};
+    // Rows are contiguous.
+    int64_t dim = type.getRank() - 1;
+    while (dim > 0 && type.getDimSize(dim) == 1)
+      --dim;
+    if (exchange.dim >= dim || concatenated.getInt() >= dim)
+      return Objection{Rule::Exchange, "it cuts along its last dim, or puts "
+                                       "together along it: it moves no whole "
+                                       "rows"};
+    if (const ValueGraph::Result *reached =
+            flow.getReachedResult(op->getResult(0)))
+      return Objection{Rule::State,
+                       "it exchanges state: result " + reached->describe() +
+                           " of the step holds it, element by element"};
+    if (flow.holdsStepInput(op->getOperand(0)))
+      return Objection{Rule::Input, "it exchanges what the step takes: data, "
+                                    "state or weights"};
+    if (!ancestors.contains(op->getResult(0)))
+      return Objection{Rule::Use,
+                       "no gradient is computed from what it exchanges"};
+    if (hasDifferences)
+      return Objection{Rule::Difference,
+                       "the step subtracts gradients from each other, or "
+                       "losses, and may compute them with what it exchanges"};
+    if (std::optional<std::string> bits =
+            finder.getBits().explain(op->getOperand(0), op->getResult(0)))
+      return Objection{Rule::Bits,
+                       "its elements are bits, not numbers: " + *bits};
+    if (std::optional<Objection> objection = checkRows(exchange, dim))
+      return objection;
+    int64_t block = type.getDimSize(dim) & -type.getDimSize(dim);
+    if (block < kMinBlock)
+      return Objection{Rule::Exchange,
+                       "its rows have " + std::to_string(type.getDimSize(dim)) +
+                           " elements, which are no whole blocks"};
+    if (block < kMaxBlock)
+      exchange.block = block;
+    return {};
+  }
+
+private:
   using Node = ValueGraph::Node;
   using Edge = ValueGraph::Edge;
   /// A value, and the dim of it along which rows have their elements.
   using Rows = std::pair<Node, int64_t>;
 
-public:
-  /// `weights` are the inputs of the step that gradients update, with the axes
-  /// along which devices have parts of them.
-  Exchanges(const ValueGraph &graph, const StepFlow &flow,
-            const llvm::MapVector<Value, std::vector<AxisRef>> &weights,
-            ArrayRef<StepCollective> collectives)
-      : graph(graph), flow(flow), weights(weights) {
-    for (const StepCollective &collective : collectives)
-      if (collective.kind == CollectiveKind::AllGather)
-        gathers[collective.op] = &collective;
-  }
-
-  /// Returns what speaks against `exchange` being one, of rows along dim `dim`;
-  /// no reason if nothing does.
-  Objection check(const StepCollective &exchange, int64_t dim) {
+  /// R20: `exchange` moves rows along dim `dim` to experts, or from them.
+  std::optional<Objection> checkRows(const StepCollective &exchange,
+                                     int64_t dim) {
     std::optional<Node> operand = graph.find(exchange.op->getOperand(0));
     std::optional<Node> result = graph.find(exchange.op->getResult(0));
     if (!operand || !result)
-      return {Rule::Exchange, "nothing is known of what it moves"};
+      return Objection{Rule::Exchange, "nothing is known of what it moves"};
     if (isOfWeights(*operand))
-      return {Rule::Exchange, "it moves what is made of weights alone"};
+      return Objection{Rule::Exchange,
+                       "it moves what is made of weights alone"};
     made.clear();
     hasProduct = false;
     if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
       bool isCut = false;
       if (!areTaken({*result, dim}, exchange.axes, isCut))
-        return {
+        return Objection{
             Rule::Exchange,
             "it moves no rows of experts: no product with a weight that each "
             "device has for itself takes or makes them; weights-of names "
             "weights"};
       if (!isActivation(*operand))
-        return {Rule::Exchange, "it moves masks, numbers or probabilities, not "
-                                "activations"};
+        return Objection{Rule::Exchange,
+                         "it moves masks, numbers or probabilities, not "
+                         "activations"};
       if (isCut || areJoined({*operand, dim}))
-        return {Rule::Exchange,
-                "its rows have parts that are used in different ways"};
+        return Objection{Rule::Exchange,
+                         "its rows have parts that are used in different ways"};
     }
     if (Operation *reader = findOtherReader(*result))
-      return {Rule::Exchange, "what arrives is not only moved, added up and "
-                              "scaled, but read by " +
-                                  reader->getName().getStringRef().str()};
+      return Objection{Rule::Exchange,
+                       "what arrives is not only moved, added up and "
+                       "scaled, but read by " +
+                           reader->getName().getStringRef().str()};
     return {};
   }
 
-private:
-  //===----------------------------------------------------------------------===//
+  //===--------------------------------------------------------------------===//
   // Weights
-  //===----------------------------------------------------------------------===//
+  //===--------------------------------------------------------------------===//
+
+  /// Finds the inputs of the step that hold weights which it updates with what
+  /// autodiff has made, or that the user names, where devices have parts of
+  /// them: no codebooks, which it moves towards activations.
+  void findWeights() {
+    NodeSet follows(graph);
+    for (Node node = 0; node < graph.size(); ++node) {
+      Operation *op = graph.getOp(node);
+      follows[node] = op && isProduct(op) && graph.isTransposed(node);
+    }
+    graph.mark(follows, Direction::ToReaders,
+               [](const Edge &) { return true; });
+    SmallVector<Value> results = llvm::map_to_vector(
+        graph.getResults(), [&](const ValueGraph::Result &result) {
+          return graph.getValue(result.node);
+        });
+    llvm::DenseSet<Value> trained;
+    for (auto [result, input] :
+         llvm::zip_equal(results, flow.getHeldInputs(results, ancestors)))
+      if (input && follows.contains(result) &&
+          input.getType() == result.getType())
+        trained.insert(input);
+    for (auto &[input, axes] : finder.splitInputs)
+      if (trained.contains(input) ||
+          (isFloatTensor(input.getType()) &&
+           finder.declared.weights.contains(cast<BlockArgument>(input))))
+        weights[input] = axes;
+  }
+
+  /// True if rows are taken along `edge` as they are, or each element by
+  /// itself.
+  bool movesRows(const Edge &edge) const {
+    Operation *op = graph.getOp(edge.target);
+    return !op || edge.operand < 0 || edge.isMoved ||
+           (isLookup(op) && edge.operand == 0) ||
+           (isScatter(op) && edge.operand != 1);
+  }
+
+  bool isProductOfTwo(Node node) const {
+    return graph.is(node, guest::kDotGeneral);
+  }
 
   bool isOfWeights(Node node) const {
     return node >= 0 && flow.isMadeOfWeights(graph.getValue(node));
@@ -235,7 +261,7 @@ private:
   bool areMadeByAll(Node node, int64_t dim, ArrayRef<AxisRef> axes,
                     int64_t depth) {
     Operation *op = graph.getOp(node);
-    if (isProductOfTwo(op)) {
+    if (isProductOfTwo(node)) {
       for (unsigned operand : {0, 1}) {
         Node weight = graph.getOperand(node, operand);
         std::optional<int64_t> source = getSourceDim(op, operand, dim);
@@ -268,8 +294,8 @@ private:
         continue;
       std::optional<int64_t> from =
           !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
-      bool isMade = from && movesRows(op, edge) &&
-                    areMade({edge.source, *from}, axes, depth);
+      bool isMade =
+          from && movesRows(edge) && areMade({edge.source, *from}, axes, depth);
       if (!isMade && !isScaled)
         return false;
       isAny |= isMade;
@@ -293,13 +319,13 @@ private:
       for (const Edge &edge : graph.getReaders(node)) {
         Node target = edge.target;
         Operation *op = graph.getOp(target);
-        if (isProductOfTwo(op) && edge.operand >= 0 && edge.operand < 2) {
+        if (isProductOfTwo(target) && edge.operand >= 0 && edge.operand < 2) {
           std::optional<ProductDims> dims = getProductDims(op, edge.operand);
           isTaken |= dims && llvm::is_contained(dims->summed, dim) &&
                      isOwn(graph.getOperand(target, 1 - edge.operand), axes);
           continue;
         }
-        if (!movesRows(op, edge) || !graph.isDifferentiable(target))
+        if (!movesRows(edge) || !graph.isDifferentiable(target))
           continue;
         std::optional<int64_t> moved =
             !op || edge.operand < 0 ? dim : getMovedDim(op, edge.operand, dim);
@@ -322,14 +348,14 @@ private:
       auto [next, isBehind] = pending.pop_back_val();
       auto [node, dim] = next;
       Operation *op = graph.getOp(node);
-      if (op && getGuestCollective(op) == CollectiveKind::AllGather)
+      if (graph.getCollective(node) == CollectiveKind::AllGather)
         continue;
       isJoined |= !isBehind && addsOthers(node);
-      isBehind |= isProductOfTwo(op);
+      isBehind |= isProductOfTwo(node);
       for (const Edge &edge : graph.getSources(node)) {
         if (!graph.isDifferentiable(edge.source) ||
             graph.getCount(edge.source) == 1 || isOfWeights(edge.source) ||
-            !(movesRows(op, edge) || isProductOfTwo(op)))
+            !(movesRows(edge) || isProductOfTwo(node)))
           continue;
         std::optional<int64_t> from =
             !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
@@ -337,7 +363,7 @@ private:
         if (!from && op &&
             (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
           from = dim;
-        isJoined |= !from && movesRows(op, edge);
+        isJoined |= !from && movesRows(edge);
         if (Rows source{edge.source, from.value_or(-1)};
             from && seen.insert(source).second)
           pending.push_back({source, isBehind});
@@ -357,10 +383,9 @@ private:
         node, Direction::ToSources,
         // Gates scale rows, and sums of exponential functions divide them.
         [&](const Edge &edge) {
-          Operation *op = graph.getOp(edge.target);
-          return edge.isDifferentiable && movesRows(op, edge) &&
-                 !(op && isNamed(op, guest::kMultiply)) &&
-                 !(op && isNamed(op, guest::kDivide) && edge.operand == 1);
+          return edge.isDifferentiable && movesRows(edge) &&
+                 !graph.is(edge.target, guest::kMultiply) &&
+                 !(graph.is(edge.target, guest::kDivide) && edge.operand == 1);
         },
         [&](Node found) { return isExponential(graph.getOp(found)); });
     return !isProbability &&
@@ -381,9 +406,9 @@ private:
           Operation *op = graph.getOp(edge.target);
           bool isOfOp = op && edge.operand >= 0;
           if (isOfOp && (!graph.isDifferentiable(edge.target) ||
-                         !isLinear(op, edge.operand)))
+                         !bearsRounding(op, edge.operand)))
             other = op;
-          return movesRows(op, edge) ||
+          return movesRows(edge) ||
                  (isOfOp && isNamed(op, guest::kBroadcastInDim));
         },
         [&](Node) { return other != nullptr; });
@@ -438,9 +463,12 @@ private:
     return name == "clamp";
   }
 
+  RoleFinder &finder;
   const ValueGraph &graph;
   const StepFlow &flow;
-  const llvm::MapVector<Value, std::vector<AxisRef>> &weights;
+  const NodeSet &ancestors;
+  bool hasDifferences = false;
+  SplitInputs weights;
   /// The axes of gathers, by their ops.
   llvm::DenseMap<Operation *, const StepCollective *> gathers;
   /// For the axes of an exchange, whether each node is made of weights of which
@@ -452,83 +480,18 @@ private:
   bool hasProduct = false;
 };
 
-} // namespace
-
 void RoleFinder::chooseExchanges(const NodeSet &ancestors) {
-  SplitInputs weights;
-  std::optional<Exchanges> exchanges;
-  bool hasDifferences =
-      !atPoints.empty() ||
-      llvm::any_of(collectives, [](const StepCollective &collective) {
-        return collective.rule == Rule::Difference;
-      });
+  std::optional<ExchangeChoice> choice;
   for (StepCollective &exchange : collectives) {
-    Operation *op = exchange.op;
     if (exchange.kind != CollectiveKind::AllToAll ||
         exchange.role != Role::Other || isRewritten(exchange) ||
         !exchange.groupError.empty())
       continue;
-    auto check = [&]() -> Objection {
-      auto concatenated = op->getAttrOfType<IntegerAttr>("concat_dimension");
-      auto type = op->getNumOperands() == 1 && op->getNumResults() == 1
-                      ? dyn_cast<RankedTensorType>(op->getOperand(0).getType())
-                      : RankedTensorType();
-      if (!concatenated || !type || !isFloatTensor(type) ||
-          !isFloatTensor(op->getResult(0).getType()))
-        return {Rule::Form,
-                "it exchanges no single tensor of f32, bf16 or f16"};
-      // What is near the largest number may become infinite.
-      if (type.getElementType().isF16())
-        return {Rule::Exchange, "its rows are f16, and large elements could "
-                                "become infinite"};
-      // Rows are contiguous.
-      int64_t dim = type.getRank() - 1;
-      while (dim > 0 && type.getDimSize(dim) == 1)
-        --dim;
-      if (exchange.dim >= dim || concatenated.getInt() >= dim)
-        return {Rule::Exchange, "it cuts along its last dim, or puts together "
-                                "along it: it moves no whole rows"};
-      if (const ValueGraph::Result *reached =
-              flow.getReachedResult(op->getResult(0)))
-        return {Rule::State, "it exchanges state: result " +
-                                 reached->describe() +
-                                 " of the step holds it, element by element"};
-      if (flow.holdsStepInput(op->getOperand(0)))
-        return {Rule::Input, "it exchanges what the step takes: data, state or "
-                             "weights"};
-      if (!ancestors.contains(op->getResult(0)))
-        return {Rule::Use, "no gradient is computed from what it exchanges"};
-      if (hasDifferences)
-        return {Rule::Difference,
-                "the step subtracts gradients from each other, or losses, and "
-                "may compute them with what it exchanges"};
-      if (std::string bits =
-              getBits().explain(op->getOperand(0), op->getResult(0));
-          !bits.empty())
-        return {Rule::Bits, "its elements are bits, not numbers: " + bits};
-      if (!exchanges) {
-        llvm::DenseSet<Value> trained =
-            findTrainedInputs(graph, flow, ancestors);
-        for (auto &[input, axes] : splitInputs)
-          if (trained.contains(input) ||
-              (isFloatTensor(input.getType()) &&
-               declared.weights.contains(cast<BlockArgument>(input))))
-            weights[input] = axes;
-        exchanges.emplace(graph, flow, weights, collectives);
-      }
-      if (Objection objection = exchanges->check(exchange, dim))
-        return objection;
-      int64_t block = type.getDimSize(dim) & -type.getDimSize(dim);
-      if (block < kMinBlock)
-        return {Rule::Exchange, "its rows have " +
-                                    std::to_string(type.getDimSize(dim)) +
-                                    " elements, which are no whole blocks"};
-      if (block < kMaxBlock)
-        exchange.block = block;
-      return {};
-    };
-    object(exchange, check());
-    if (!exchange.reason.empty())
+    if (!choice)
+      choice.emplace(*this, ancestors);
+    std::optional<Objection> objection = choice->check(exchange);
+    object(exchange, objection);
+    if (objection)
       continue;
     exchange.role = Role::Exchange;
     exchange.rule = Rule::Exchange;

@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -18,43 +19,22 @@ static std::string describeInput(BlockArgument input) {
   return "step input " + std::to_string(input.getArgNumber());
 }
 
-static std::string printType(Type type) {
+std::string zpp::printType(Type type) {
   std::string text;
   llvm::raw_string_ostream(text) << type;
   return text;
 }
 
-/// True if `op` gathers what is made of weights, with 2 to 8 bits per element.
-bool RoleFinder::gathersQuantized(Operation *op) const {
+/// Returns the type of the elements that `op` gathers, if it gathers one tensor
+/// of static shape; null otherwise.
+static Type getGatheredElement(Operation *op) {
   if (op->getNumOperands() != 1 || op->getNumResults() != 1)
-    return false;
-  auto result = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  Type element = getElementTypeOrSelf(op->getOperand(0).getType());
-  if (!element.isIntOrFloat() || !result || !result.hasStaticShape() ||
-      result.getElementType() != element)
-    return false;
-  unsigned width = element.getIntOrFloatBitWidth();
-  return width > 1 && width <= 8 && flow.isMadeOfWeights(op->getOperand(0));
-}
-
-/// True for tensors of static shape with elements of 8 bits.
-static bool hasBytes(Type type) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
-  return tensor && tensor.hasStaticShape() &&
-         tensor.getElementTypeBitWidth() == 8;
-}
-
-/// True if `op` gathers integers of whole bytes, which nothing rounds.
-static bool gathersIntegers(Operation *op) {
-  auto isOfIntegers = [](Type type) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.hasStaticShape() &&
-           tensor.getElementType().isInteger() &&
-           tensor.getElementTypeBitWidth() % 8 == 0;
-  };
-  return op->getNumOperands() == 1 && op->getNumResults() == 1 &&
-         isOfIntegers(op->getOperand(0).getType()) &&
-         isOfIntegers(op->getResult(0).getType());
+    return {};
+  auto part = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto whole = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  bool isStatic =
+      part && whole && part.hasStaticShape() && whole.hasStaticShape();
+  return isStatic ? part.getElementType() : Type();
 }
 
 /// True if the user names the input as a weight. Tokens are among all.
@@ -63,67 +43,58 @@ bool RoleFinder::isDeclared(const Candidate &candidate) const {
          !(candidate.isInteger && declared.weights.containsAll());
 }
 
-/// The same for integers: the base of a QLoRA, for instance, or tokens. Only a
-/// layer tells (R16).
-Objection RoleFinder::checkIntegers(StepCollective &gather,
-                                    Candidate &candidate) {
-  Value operand = gather.op->getOperand(0);
-  Provenance provenance = provenances.get(operand);
-  candidate.gather = &gather;
-  candidate.input = provenance.isStepInput
-                        ? cast<BlockArgument>(provenance.root)
-                        : getProver().getOnlyInput(operand);
-  if (!candidate.input)
-    return {Rule::Computed,
-            "its operand is computed in the step, not a weight"};
-  candidate.isCertain = isDeclared(candidate);
-  return checkState(gather, candidate.slice);
-}
-
 /// The objection of `gather` alone to gathering a weight; `candidate`
 /// is filled in where nothing does.
-Objection RoleFinder::checkGather(StepCollective &gather,
-                                  Candidate &candidate) {
-  Operation *op = gather.op;
-  bool isQuantized = gathersQuantized(op);
+std::optional<Objection> RoleFinder::checkGather(StepCollective &gather,
+                                                 Candidate &candidate) {
+  Type element = getGatheredElement(gather.op);
+  unsigned width =
+      element && element.isIntOrFloat() ? element.getIntOrFloatBitWidth() : 0;
+  Value operand =
+      gather.op->getNumOperands() == 1 ? gather.op->getOperand(0) : Value();
+  bool isQuantized = width > 1 && width <= 8 && flow.isMadeOfWeights(operand);
   // What fills whole bytes needs no format to be kept within a node.
-  if (isQuantized && !hasBytes(op->getOperand(0).getType()))
-    return {Rule::Form,
-            "the step has quantized what it gathers, to " +
-                printType(getElementTypeOrSelf(op->getOperand(0).getType())) +
-                "; if it gathers first and quantizes then, zpp can quantize "
-                "and keep secondary partitions"};
-  candidate.isInteger = !isQuantized && gathersIntegers(op);
+  if (isQuantized && width != 8)
+    return Objection{Rule::Form,
+                     "the step has quantized what it gathers, to " +
+                         printType(element) +
+                         "; if it gathers first and quantizes then, zpp can "
+                         "quantize and keep secondary partitions"};
+  candidate.isInteger =
+      !isQuantized && width > 0 && width % 8 == 0 && element.isInteger();
   if (!isQuantized && !candidate.isInteger &&
-      (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
-       !isFloatTensor(op->getOperand(0).getType()) ||
-       !isFloatTensor(op->getResult(0).getType())))
-    return {Rule::Form,
-            "it does not gather one f32, bf16 or f16 tensor of static shape"};
-  if (candidate.isInteger)
-    return checkIntegers(gather, candidate);
-  Value operand = op->getOperand(0);
+      !(element && zero::isQuantizable(element) &&
+        isFloatTensor(gather.op->getResult(0).getType())))
+    return Objection{
+        Rule::Form,
+        "it does not gather one f32, bf16 or f16 tensor of static shape"};
   Provenance provenance = provenances.get(operand);
   candidate.gather = &gather;
-  if (provenance.isStepInput) {
+  if (provenance.isStepInput)
     candidate.input = cast<BlockArgument>(provenance.root);
-    Type element = getElementTypeOrSelf(candidate.input.getType());
-    if (!isa<FloatType>(element))
-      return {Rule::Input, "it gathers data, not a weight: " +
-                               describeInput(candidate.input) +
-                               " has elements of type " + printType(element)};
-    candidate.isCertain = declared.weights.contains(candidate.input) ||
-                          flow.isReturned(candidate.input);
-  } else if (flow.isMadeOfWeights(operand)) {
-    candidate.isCertain = true;
-  } else {
-    if (Objection objection = checkState(gather, candidate.slice))
-      return objection;
-    computed.push_back(&gather);
-    return {Rule::Computed,
-            "its operand is computed in the step, not a weight"};
-  }
-  return checkState(gather, candidate.slice);
+  // The base of a QLoRA, for instance, or tokens. Only a layer tells (R16).
+  else if (candidate.isInteger)
+    candidate.input = getProver().getOnlyInput(operand);
+  constexpr StringLiteral isComputed =
+      "its operand is computed in the step, not a weight";
+  if (candidate.isInteger && !candidate.input)
+    return Objection{Rule::Computed, isComputed.str()};
+  Type from = candidate.input ? getElementTypeOrSelf(candidate.input.getType())
+                              : element;
+  if (!candidate.isInteger && candidate.input && !isa<FloatType>(from))
+    return Objection{
+        Rule::Input,
+        "it gathers data, not a weight: " + describeInput(candidate.input) +
+            " has elements of type " + printType(from)};
+  candidate.isCertain = candidate.isInteger ? isDeclared(candidate)
+                        : candidate.input ? isDeclared(candidate) ||
+                                                flow.isReturned(candidate.input)
+                                          : flow.isMadeOfWeights(operand);
+  std::optional<Objection> objection = checkState(gather, candidate.slice);
+  if (objection || candidate.input || candidate.isCertain)
+    return objection;
+  computed.push_back(&gather);
+  return Objection{Rule::Computed, isComputed.str()};
 }
 
 /// True if a result of the step is `value`, cast or rearranged.
@@ -143,7 +114,8 @@ static bool isReturned(const ValueGraph &graph, Value value) {
 
 /// The same for a gather of floating-point inputs, or of what is made of
 /// weights; `slice` is filled in.
-Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
+std::optional<Objection> RoleFinder::checkState(StepCollective &gather,
+                                                int64_t &slice) {
   Operation *op = gather.op;
   const ValueGraph::Result *result = flow.getReachedResult(op->getResult(0));
   gather.isState = result != nullptr;
@@ -152,12 +124,12 @@ Objection RoleFinder::checkState(StepCollective &gather, int64_t &slice) {
                    flow.holdsStepInput(op->getOperand(0)) &&
                    isReturned(graph, op->getResult(0));
   if (result)
-    return {
+    return Objection{
         Rule::State,
         "it gathers state, which is not rounded: result " + result->describe() +
             " of the step is made of it element by element" +
             (isUpdated ? "; updated=i8 sends by how much it has changed" : "")};
-  if (Objection objection = checkAxes(gather, "it gathers"))
+  if (std::optional<Objection> objection = checkAxes(gather, "it gathers"))
     return objection;
   slice = provenances.getSliceId(op->getOperand(0), /*inAnyIteration=*/true);
   return {};
@@ -239,7 +211,7 @@ public:
 
   void run() {
     for (const Candidate &candidate : gathers)
-      if (Objection objection = check(candidate))
+      if (std::optional<Objection> objection = check(candidate))
         object(*candidate.gather, std::move(objection));
       else
         accept(candidate);
@@ -379,26 +351,27 @@ private:
       slices[entry.first].isOfLayer = isOfLayer;
   }
 
-  Objection check(const Candidate &candidate) {
-    if (Objection objection = checkInput(candidate))
+  std::optional<Objection> check(const Candidate &candidate) {
+    if (std::optional<Objection> objection = checkInput(candidate))
       return objection;
-    if (Objection objection = checkUse(candidate))
+    if (std::optional<Objection> objection = checkUse(candidate))
       return objection;
     return checkBuffer(candidate);
   }
 
   /// R4.
-  Objection checkInput(const Candidate &candidate) {
+  std::optional<Objection> checkInput(const Candidate &candidate) {
     const Slice &slice = getSlice(candidate);
     if (slice.isCertain || slice.isProven || slice.isOfLayer)
       return {};
     if (candidate.isInteger)
-      return {Rule::Input,
-              "it gathers data, not a weight: " +
-                  describeInput(candidate.input) + " has elements of type " +
-                  printType(getElementTypeOrSelf(candidate.input.getType())) +
-                  ", and no layer takes it as its weight; weights-of names "
-                  "weights"};
+      return Objection{
+          Rule::Input,
+          "it gathers data, not a weight: " + describeInput(candidate.input) +
+              " has elements of type " +
+              printType(getElementTypeOrSelf(candidate.input.getType())) +
+              ", and no layer takes it as its weight; weights-of names "
+              "weights"};
     // Of all keys, the one with the most gradients counts. An input that the
     // step does not return has none of those that update what it returns.
     int64_t key = *llvm::max_element(
@@ -408,46 +381,50 @@ private:
     int64_t numGradients = finder.areAllUpdates ? 0 : gradients.lookup(key);
     int64_t numWeights = weights[key].size();
     if (numGradients == 0)
-      return {Rule::Input,
-              describeInput(candidate.input) +
-                  " seems to be data: no gradient of its shape is reduced, "
-                  "nothing that the step returns is made of it element by "
-                  "element, and no layer takes it as its weight; weights-of "
-                  "names weights"};
+      return Objection{
+          Rule::Input,
+          describeInput(candidate.input) +
+              " seems to be data: no gradient of its shape is reduced, "
+              "nothing that the step returns is made of it element by "
+              "element, and no layer takes it as its weight; weights-of "
+              "names weights"};
     if (numGradients < numWeights)
-      return {Rule::Input, describeInput(candidate.input) +
-                               " may be data: " + std::to_string(numWeights) +
-                               " inputs of its shape are gathered, but " +
-                               std::to_string(numGradients) +
-                               " gradients reduced; weights-of names weights"};
+      return Objection{Rule::Input,
+                       describeInput(candidate.input) +
+                           " may be data: " + std::to_string(numWeights) +
+                           " inputs of its shape are gathered, but " +
+                           std::to_string(numGradients) +
+                           " gradients reduced; weights-of names weights"};
     return {};
   }
 
   /// R6.
-  Objection checkUse(const Candidate &candidate) {
+  std::optional<Objection> checkUse(const Candidate &candidate) {
     if (allGradients.empty() || getSlice(candidate).isUsed ||
         isDeclared(candidate))
       return {};
-    return {Rule::Use,
-            "no gradient is computed from it; weights-of names weights"};
+    return Objection{
+        Rule::Use, "no gradient is computed from it; weights-of names weights"};
   }
 
   /// R7.
-  Objection checkBuffer(const Candidate &candidate) {
+  std::optional<Objection> checkBuffer(const Candidate &candidate) {
     bool isOfLayer = getSlice(candidate).isOfLayer;
     if (isBuffer(candidate) && !isOfLayer)
-      return {Rule::Buffer,
-              "it gathers a buffer: the step returns it as it came, and no "
-              "layer takes it as its weight; weights-of names weights"};
+      return Objection{
+          Rule::Buffer,
+          "it gathers a buffer: the step returns it as it came, and no "
+          "layer takes it as its weight; weights-of names weights"};
     // Where no gradient is known, weights may be updated with one that is not:
     // with what is computed from them, as a statistic of a batch is not.
     if (isStatistic(candidate) &&
         !(allGradients.empty() && isOfLayer &&
           finder.flow.isUpdatedFrom(candidate.input,
                                     candidate.gather->op->getResult(0))))
-      return {Rule::Buffer,
-              "it gathers a statistic: the step updates it with something else "
-              "than gradients; weights-of names weights"};
+      return Objection{
+          Rule::Buffer,
+          "it gathers a statistic: the step updates it with something else "
+          "than gradients; weights-of names weights"};
     return {};
   }
 

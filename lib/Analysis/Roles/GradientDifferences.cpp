@@ -95,9 +95,8 @@ private:
 
   /// Nothing has verified the op.
   bool is(Node node, StringRef name) const {
-    Operation *op = graph.getOp(node);
-    return op && isNamed(op, name) &&
-           op->getNumOperands() == (name == guest::kNegate ? 1 : 2);
+    return graph.is(node, name) && graph.getOp(node)->getNumOperands() ==
+                                       (name == guest::kNegate ? 1 : 2);
   }
 
   bool isInput(Node leaf) const {
@@ -300,31 +299,26 @@ private:
       signs = getSigns(known);
   }
 
-  /// The parts that the edge to `target` passes on, by those of all nodes.
-  char pass(Node target, const Edge &edge, ArrayRef<char> found) const {
+  /// The parts that an edge passes on, by those of all nodes.
+  char pass(const Edge &edge, ArrayRef<char> found) const {
     char signs = found[edge.source];
     if (!signs || !edge.isMoved || !edge.isDifferentiable)
       return 0;
-    Operation *op = graph.getOp(target);
-    if (!op || edge.operand < 0)
+    Operation *op = graph.getOp(edge.target);
+    if (!op || edge.operand < 0 || op->getName().stripDialect() == "sqrt")
       return signs;
-    auto getTimes = [&](Node factor) {
-      return factor >= 0 && search.getSign(factor) < 0 ? flip(signs) : signs;
-    };
-    if (isNamed(op, guest::kNegate))
-      return flip(signs);
-    if (isNamed(op, guest::kSubtract))
-      return edge.operand == 1 ? flip(signs) : signs;
-    if (isNamed(op, guest::kMultiply)) {
-      Node factor = graph.getOperand(target, 1 - edge.operand);
-      char other = factor < 0 ? 0 : found[factor];
-      return other ? getProduct(signs, other) : getTimes(factor);
-    }
     if (isNamed(op, guest::kAbs))
       return kSquareUp;
-    if (isNamed(op, guest::kDivide))
-      return edge.operand == 0 ? getTimes(graph.getOperand(target, 1)) : 0;
-    return keepsOrder(op) || op->getName().stripDialect() == "sqrt" ? signs : 0;
+    int direction = 0;
+    if (isNamed(op, guest::kMultiply)) {
+      Node factor = graph.getOperand(edge.target, 1 - edge.operand);
+      if (factor >= 0 && found[factor])
+        return getProduct(signs, found[factor]);
+      direction = factor >= 0 && search.getSign(factor) < 0 ? -1 : 1;
+    } else {
+      direction = search.getDirection(edge);
+    }
+    return direction < 0 ? flip(signs) : direction > 0 ? signs : 0;
   }
 
   /// Returns the parts that each value has of the sums, and of `known` inputs.
@@ -339,7 +333,7 @@ private:
         return false;
       char before = found[node];
       for (const Edge &edge : graph.getSources(node))
-        found[node] |= pass(node, edge, found);
+        found[node] |= pass(edge, found);
       return found[node] != before;
     });
     return found;
@@ -424,22 +418,17 @@ private:
     // True for what scales or moves the difference.
     auto leadsOn = [&](const Edge &edge) {
       Operation *op = graph.getOp(edge.target);
-      if (edge.operand < 0 || (op && isDataMovement(op)))
-        return true;
-      return op && ((isNamed(op, guest::kMultiply) &&
-                     search.isNumber(
-                         graph.getOperand(edge.target, 1 - edge.operand))) ||
-                    (isNamed(op, guest::kDivide) && edge.operand == 0 &&
-                     search.isNumber(graph.getOperand(edge.target, 1))));
+      return edge.operand < 0 || isDataMovement(op) ||
+             ((isNamed(op, guest::kMultiply) ||
+               (isNamed(op, guest::kDivide) && edge.operand == 0)) &&
+              search.isNumber(graph.getOperand(edge.target, 1 - edge.operand)));
     };
     // True where a step from one to the other ends.
     auto ends = [&](const Edge &edge) {
-      Operation *op = graph.getOp(edge.target);
-      if (!edge.isDifferentiable || !op || edge.operand < 0)
-        return !edge.isDifferentiable;
       Node other = graph.getOperand(edge.target, 1 - edge.operand);
-      return (isNamed(op, guest::kAdd) && isSame(other, right)) ||
-             (isNamed(op, guest::kSubtract) && edge.operand == 1 &&
+      return !edge.isDifferentiable ||
+             (graph.is(edge.target, guest::kAdd) && isSame(other, right)) ||
+             (graph.is(edge.target, guest::kSubtract) && edge.operand == 1 &&
               isSame(other, left));
     };
     auto isReturned = [&](Node node) {

@@ -19,8 +19,7 @@ GradientPoints::GradientPoints(const ValueGraph &graph, NumberSets &sets,
       sums(graph.size(), NumberSets::kEmpty) {
   graph.settle(ValueGraph::Direction::ToReaders, [&](ValueGraph::Node node) {
     std::pair known = {points[node], sums[node]};
-    Operation *op = graph.getOp(node);
-    bool isGather = op && getGuestCollective(op) == CollectiveKind::AllGather;
+    bool isGather = graph.getCollective(node) == CollectiveKind::AllGather;
     if (isSum(node))
       sums[node] = sets.getSingle(node);
     else if (isGather)
@@ -82,10 +81,10 @@ getSlices(const ValueGraph &graph, ValueGraph::Node node) {
   graph.walk(
       node, ValueGraph::Direction::ToSources,
       [&](const ValueGraph::Edge &edge) {
-        Operation *op = graph.getOp(edge.target);
-        bool isSlice = op && isNamed(op, guest::kSlice);
+        bool isSlice = graph.is(edge.target, guest::kSlice);
         if (isSlice)
-          slices.try_emplace(edge.source, op->getAttr("start_indices"));
+          slices.try_emplace(
+              edge.source, graph.getOp(edge.target)->getAttr("start_indices"));
         return !isSlice && edge.isMoved && edge.isDifferentiable &&
                !edge.isCarried;
       },

@@ -153,8 +153,7 @@ SmallVector<Value> GradientProver::getWeights(const Use &use,
   if (!isWeight[use.weight])
     return weights;
   auto isWhole = [&](Node node) {
-    Operation *op = graph.getOp(node);
-    return (op && getGuestCollective(op)) || graph.getSources(node).empty();
+    return graph.getCollective(node) || graph.getSources(node).empty();
   };
   graph.walk(
       use.weight, Direction::ToSources,
@@ -175,29 +174,19 @@ void GradientProver::setWeights(GradientProof &proof, const Use &use) const {
 }
 
 bool GradientProver::isNumber(Node node) const {
-  Operation *op = node < 0 ? nullptr : graph.getOp(node);
-  if (!op)
-    return false;
-  auto data = op->getAttrOfType<DenseElementsAttr>("value");
-  if (data && data.isSplat())
-    return true;
-  Node operand =
-      isNamed(op, guest::kBroadcastInDim) ? graph.getOperand(node, 0) : -1;
-  return operand >= 0 && graph.getCount(operand) == 1;
+  return node >= 0 && getSplat(graph.getValue(node));
 }
 
 Node GradientProver::stripScales(Node node) const {
   while (true) {
     node = strip(node);
-    Operation *op = graph.getOp(node);
-    SmallVector<Node> operands = graph.getOperands(node);
-    if (op && operands.size() == 2 && operands[0] >= 0 &&
-        (isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)) &&
-        isNumber(operands[1]))
-      node = operands[0];
-    else if (op && isNamed(op, guest::kMultiply) && operands[1] >= 0 &&
-             isNumber(operands[0]))
-      node = operands[1];
+    bool isProduct = graph.is(node, guest::kMultiply);
+    Node left = graph.getOperand(node, 0), right = graph.getOperand(node, 1);
+    if ((isProduct || graph.is(node, guest::kDivide)) && left >= 0 &&
+        isNumber(right))
+      node = left;
+    else if (isProduct && right >= 0 && isNumber(left))
+      node = right;
     else
       return node;
   }
@@ -214,8 +203,7 @@ bool GradientProver::isGram(Node source) const {
 }
 
 bool GradientProver::multipliesProducts(Node node) const {
-  Operation *op = graph.getOp(node);
-  return op && isNamed(op, guest::kMultiply) &&
+  return graph.is(node, guest::kMultiply) &&
          llvm::all_of(graph.getOperands(node), [&](Node factor) {
            return factor >= 0 && holdsProduct[factor];
          });

@@ -47,12 +47,13 @@ bool isContraction(mlir::Operation *op);
 /// True for ops that add rows by number: the transposes of lookups.
 bool isScatter(mlir::Operation *op);
 
-/// True for sums, maxima and the like over devices.
-bool isSumOverDevices(mlir::Operation *op);
-
 /// True for ops whose result changes in the direction in which an operand does:
 /// sums, bounds, choices, moves and `tanh`.
 bool keepsOrder(mlir::Operation *op);
+
+/// True if a result of `op` is linear in its operands of these numbers
+/// together.
+bool isLinearIn(mlir::Operation *op, llvm::ArrayRef<int64_t> numbers);
 
 /// Findings about one sum.
 struct GradientProof {
@@ -284,7 +285,7 @@ private:
   std::vector<Directions> findDirections();
   /// 1 if elements of `target` grow with those of the source of `edge`, -1 if
   /// they shrink with them; 0 if neither is known.
-  int getDirection(Node target, const Edge &edge);
+  int getDirection(const Edge &edge);
   /// Returns the sign of a factor that is a constant or a rate, or 0.
   int getSign(Node factor);
   int findSign(Node factor);

@@ -49,12 +49,6 @@ bool zpp::isContraction(Operation *op) {
   return op && (isProduct(op) || isLookup(op));
 }
 
-bool zpp::isSumOverDevices(Operation *op) {
-  std::optional<CollectiveKind> kind = getGuestCollective(op);
-  return kind == CollectiveKind::AllReduce ||
-         kind == CollectiveKind::ReduceScatter;
-}
-
 bool zpp::isScatter(Operation *op) {
   return op->getNumOperands() == 3 && op->getNumResults() == 1 &&
          op->getName().stripDialect() == "scatter";
@@ -110,9 +104,8 @@ NodeSet GradientProver::findContracted() {
         found[operands[index]] = true;
   }
   graph.mark(found, Direction::ToSources, [&](const Edge &edge) {
-    Operation *op = graph.getOp(edge.target);
     return edge.isMoved && graph.isDifferentiable(edge.target) &&
-           !(op && getGuestCollective(op));
+           !graph.getCollective(edge.target);
   });
   return found;
 }
@@ -134,13 +127,12 @@ void GradientProver::findWeights(
   }
   // Sums over devices are the same everywhere.
   graph.mark(hasData, Direction::ToReaders, [&](const Edge &edge) {
-    Operation *op = graph.getOp(edge.target);
-    return !(op && isSumOverDevices(op)) && graph.getCount(edge.target) != 1;
+    return !graph.isSumOverDevices(edge.target) &&
+           graph.getCount(edge.target) != 1;
   });
   graph.mark(isHeld, Direction::ToReaders, [&](const Edge &edge) {
-    Operation *op = graph.getOp(edge.target);
     return graph.isDifferentiable(edge.target) &&
-           (edge.isMoved || (op && isNamed(op, guest::kBroadcastInDim)));
+           (edge.isMoved || graph.is(edge.target, guest::kBroadcastInDim));
   });
   for (Node node = 0; node < graph.size(); ++node) {
     isWeight[node] = graph.isDifferentiable(node) && !hasData[node] &&
@@ -235,12 +227,11 @@ Node GradientProver::strip(Node node) const {
 }
 
 Node GradientProver::getKept(Node node) const {
-  auto getTerms = [&](Node of, StringRef name) -> SmallVector<Node> {
-    Operation *op = graph.getOp(of);
-    if (!op || !isNamed(op, name) || op->getNumOperands() != 2)
-      return {};
+  auto getTerms = [&](Node of, StringRef name) {
     SmallVector<Node> terms = graph.getOperands(of);
-    return terms[0] < 0 || terms[1] < 0 ? SmallVector<Node>() : terms;
+    bool isOfTwo = graph.is(of, name) && terms.size() == 2 &&
+                   !llvm::is_contained(terms, -1);
+    return isOfTwo ? terms : SmallVector<Node>();
   };
   if (SmallVector<Node> sum = getTerms(node, guest::kAdd); !sum.empty())
     for (int index : {0, 1})

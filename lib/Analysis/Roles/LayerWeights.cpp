@@ -257,9 +257,8 @@ private:
         node, Direction::ToSources,
         [&](const Edge &edge) {
           // XLA makes 1 / (1 + exp(-x)) of a logistic function.
-          Operation *op = graph.getOp(edge.target);
           bool isDivisor =
-              op && isNamed(op, guest::kDivide) && edge.operand == 1;
+              graph.is(edge.target, guest::kDivide) && edge.operand == 1;
           return edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
                  !isDivisor;
         },

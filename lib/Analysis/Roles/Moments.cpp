@@ -107,8 +107,7 @@ public:
         isOfWeight[leaf] = graph.getCount(leaf) != 1 &&
                            flow.isReturned(input) && ancestors.contains(input);
     graph.mark(isOfWeight, Direction::ToReaders, [&](const Edge &edge) {
-      Operation *op = graph.getOp(edge.target);
-      return edge.isMoved && !(op && isSumOverDevices(op));
+      return edge.isMoved && !graph.isSumOverDevices(edge.target);
     });
 
     SmallVector<Value> values = llvm::map_to_vector(
@@ -125,10 +124,16 @@ public:
     findMomenta();
   }
 
-  /// Returns what speaks against `gather` being one, with no reason if nothing
-  /// does; nullopt if it gathers something else than a momentum that products
-  /// contract.
-  std::optional<Objection> check(const StepCollective &gather) {
+  /// A gather of a gradient or a momentum that products contract.
+  struct Contracted {
+    SmallVector<const StepCollective *> gradients;
+    Node whole;
+    /// The products of it with itself.
+    SmallVector<Node> grams;
+  };
+
+  /// Returns nullopt if `gather` gathers something else.
+  std::optional<Contracted> find(const StepCollective &gather) {
     std::optional<Node> operand = graph.find(gather.op->getOperand(0));
     std::optional<Node> whole = graph.find(gather.op->getResult(0));
     if (!operand || !whole)
@@ -152,21 +157,24 @@ public:
     // A statistic that is kept is contracted by other things.
     if (!isContracted || (grams.empty() && contents.gradients.empty()))
       return std::nullopt;
-    auto object = [](std::string why) {
-      return Objection{Rule::Moment,
-                       why.empty() ? ""
-                                   : "it gathers a gradient or momentum that "
-                                     "products contract, and needs it as "
-                                     "it is: " +
-                                         why};
-    };
-    NodeSet all = getReached(*whole, [](const Edge &edge) { return true; });
-    if (std::string why = findOtherReader(all); !why.empty())
-      return object(std::move(why));
-    if (grams.empty())
-      return object("no product contracts it with itself, as an "
-                    "orthogonalization begins");
-    return object(checkResults(contents, *whole, all, grams));
+    return Contracted{std::move(contents.gradients), *whole, std::move(grams)};
+  }
+
+  /// Returns what speaks against its being a momentum that is orthogonalized.
+  std::optional<Objection> check(const Contracted &found) {
+    NodeSet all = getReached(found.whole, [](const Edge &) { return true; });
+    std::optional<std::string> why = findOtherReader(all);
+    if (!why && found.grams.empty())
+      why = "no product contracts it with itself, as an orthogonalization "
+            "begins";
+    if (!why)
+      why = checkResults(found, all);
+    if (!why)
+      return std::nullopt;
+    return Objection{Rule::Moment,
+                     "it gathers a gradient or momentum that products "
+                     "contract, and needs it as it is: " +
+                         *why};
   }
 
 private:
@@ -280,8 +288,8 @@ private:
   }
 
   /// Why a reader among `all`, the values that follow from a momentum, needs it
-  /// as it is; empty if none does.
-  std::string findOtherReader(const NodeSet &all) const {
+  /// as it is.
+  std::optional<std::string> findOtherReader(const NodeSet &all) const {
     auto tellReader = [](Operation *op) {
       return op->getName().getStringRef().str() +
              " reads what follows from it, and only products, reductions and "
@@ -310,8 +318,7 @@ private:
               }))
             return "a product contracts it with something else: a root, a "
                    "projection, or a device's part, where XLA splits products "
-                   "of "
-                   "what is not constrained to be replicated";
+                   "of what is not constrained to be replicated";
         } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
                    !isElementwise(op) && !isNamed(op, guest::kReduce) &&
                    !isNamed(op, guest::kBroadcastInDim)) {
@@ -319,19 +326,19 @@ private:
         }
       }
     }
-    return "";
+    return std::nullopt;
   }
 
   //===----------------------------------------------------------------------===//
   // Results
   //===----------------------------------------------------------------------===//
 
-  /// Why what follows from `whole` is not the update of weights of the shapes
-  /// of the gradients that it is made of, alone; empty if it is.
-  std::string checkResults(const Contents &contents, Node whole,
-                           const NodeSet &all, ArrayRef<Node> grams) {
+  /// Why `all`, which follows from a momentum, is not the update of weights of
+  /// the shapes of the gradients that it is made of, alone.
+  std::optional<std::string> checkResults(const Contracted &found,
+                                          const NodeSet &all) {
     llvm::DenseSet<Value> weights;
-    for (const StepCollective *sum : contents.gradients) {
+    for (const StepCollective *sum : found.gradients) {
       weights.insert(sum->argument);
       // In a backward pass that computes activations again, products are
       // missing that tell weights of one shape apart.
@@ -339,14 +346,11 @@ private:
         weights.insert_range(weightsOf.lookup(key));
     }
     // Norms of updates may scale them as well.
-    NodeSet beside = getReached(whole, [&](const Edge &edge) {
+    NodeSet beside = getReached(found.whole, [&](const Edge &edge) {
       return graph.getCount(edge.target) != 1;
     });
-    NodeSet undivided = getReached(grams, [&](const Edge &edge) {
-      Operation *op = graph.getOp(edge.target);
-      return !op || edge.operand < 0 ||
-             !ElementFlow(op).isDivisor(edge.operand);
-    });
+    NodeSet undivided = getReached(
+        found.grams, [](const Edge &edge) { return !edge.isDivisor; });
     bool isUpdate = false;
     for (auto [result, weight] : llvm::zip_equal(graph.getResults(), updated)) {
       if (!all[result.node])
@@ -366,7 +370,9 @@ private:
         return "weights are updated only with what is divided by its products";
       isUpdate = true;
     }
-    return isUpdate ? "" : "no weight is updated with what follows from it";
+    if (isUpdate)
+      return std::nullopt;
+    return "no weight is updated with what follows from it";
   }
 
   const ValueGraph &graph;
@@ -411,16 +417,17 @@ void RoleFinder::chooseMoments(const NodeSet &ancestors) {
         return;
       moments.emplace(graph, flow, ancestors, collectives);
     }
-    std::optional<Objection> objection = moments->check(gather);
-    if (!objection)
+    std::optional<Moments::Contracted> found = moments->find(gather);
+    if (!found)
       continue;
-    if (!*objection)
-      *objection = checkAxes(gather, "it gathers");
-    if (!*objection && getProver().isNeverNegative(op->getOperand(0)))
-      *objection = {Rule::Sign, "it gathers a statistic, no element of which "
-                                "can be negative"};
-    object(gather, std::move(*objection));
-    if (!gather.reason.empty())
+    std::optional<Objection> objection = moments->check(*found);
+    if (!objection)
+      objection = checkAxes(gather, "it gathers");
+    if (!objection && getProver().isNeverNegative(op->getOperand(0)))
+      objection = {Rule::Sign, "it gathers a statistic, no element of which "
+                               "can be negative"};
+    object(gather, objection);
+    if (objection)
       continue;
     gather.role = Role::Moment;
     gather.rule = Rule::Moment;

@@ -90,36 +90,17 @@ bool NumberSets::contains(Set set, size_t number) const {
   return parts[set].left >> number % kBits & 1;
 }
 
-bool NumberSets::isSubset(Set part, Set of) const {
-  return isSubset(part, of, height);
-}
-
-bool NumberSets::isSubset(Set part, Set of, unsigned level) const {
-  if (part == of || part == kEmpty)
+bool NumberSets::isNone(Kind kind, Set a, Set b, unsigned level) const {
+  bool subtracts = kind == Kind::Subtract;
+  if (a == kEmpty || (subtracts && a == b))
     return true;
-  if (of == kEmpty)
-    return false;
-  const Part &some = parts[part], &all = parts[of];
-  if (level == 0)
-    return (some.left & ~all.left) == 0;
-  return isSubset(some.left, all.left, level - 1) &&
-         isSubset(some.right, all.right, level - 1);
-}
-
-bool NumberSets::haveCommon(Set a, Set b) const {
-  return haveCommon(a, b, height);
-}
-
-bool NumberSets::haveCommon(Set a, Set b, unsigned level) const {
-  if (a == kEmpty || b == kEmpty)
-    return false;
-  if (a == b)
-    return true;
+  if (b == kEmpty || a == b)
+    return !subtracts && b == kEmpty;
   const Part &left = parts[a], &right = parts[b];
   if (level == 0)
-    return (left.left & right.left) != 0;
-  return haveCommon(left.left, right.left, level - 1) ||
-         haveCommon(left.right, right.right, level - 1);
+    return (left.left & (subtracts ? ~right.left : right.left)) == 0;
+  return isNone(kind, left.left, right.left, level - 1) &&
+         isNone(kind, left.right, right.right, level - 1);
 }
 
 bool NumberSets::visit(Set set, llvm::function_ref<bool(size_t)> visit) const {

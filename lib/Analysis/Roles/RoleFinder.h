@@ -17,12 +17,10 @@
 
 namespace zpp {
 
-/// Why a collective has no role, and the rule that says so; without a reason
-/// where nothing speaks against a role.
+/// Why a collective has no role, or is not rounded, and the rule that says so.
 struct Objection {
-  Rule rule = Rule::None;
+  Rule rule;
   std::string reason;
-  explicit operator bool() const { return !reason.empty(); }
 };
 
 /// Floating-point values of which a step reads the bits, or that it has made of
@@ -33,8 +31,9 @@ public:
   explicit Bits(const ValueGraph &graph);
 
   /// Why a collective from `operand` to `result` moves bits, such as "the step
-  /// reads it as i8"; empty if it moves numbers.
-  std::string explain(mlir::Value operand, mlir::Value result) const;
+  /// reads it as i8"; nullopt if it moves numbers.
+  std::optional<std::string> explain(mlir::Value operand,
+                                     mlir::Value result) const;
 
 private:
   /// The type as which elements of a value are read, and that they are made of.
@@ -99,6 +98,8 @@ private:
     bool isInteger = false;
   };
   class WeightChoice;
+  class GradientChoice;
+  class ExchangeChoice;
 
   using SplitInputs = llvm::MapVector<mlir::Value, std::vector<AxisRef>>;
   using Sums = llvm::ArrayRef<StepCollective *>;
@@ -107,14 +108,13 @@ private:
   SplitInputs findSplitInputs(mlir::ModuleOp module, const Mesh &mesh);
   bool isData(mlir::BlockArgument input) const;
   void findDataAxes();
-  Objection checkAxes(const StepCollective &collective,
-                      llvm::StringRef verb) const;
+  std::optional<Objection> checkAxes(const StepCollective &collective,
+                                     llvm::StringRef verb) const;
 
-  bool gathersQuantized(mlir::Operation *op) const;
-  Objection checkGather(StepCollective &gather, Candidate &candidate);
+  std::optional<Objection> checkGather(StepCollective &gather,
+                                       Candidate &candidate);
   bool isDeclared(const Candidate &candidate) const;
-  Objection checkIntegers(StepCollective &gather, Candidate &candidate);
-  Objection checkState(StepCollective &gather, int64_t &slice);
+  std::optional<Objection> checkState(StepCollective &gather, int64_t &slice);
   llvm::SmallVector<Candidate> getGathers();
   llvm::SmallVector<mlir::Value> getSumsOfScalars() const;
   void addUpdatedWeights(llvm::SmallVectorImpl<Candidate> &gathers, Sums sums,
@@ -127,27 +127,20 @@ private:
   /// R20: finds rows that travel to experts and back.
   void chooseExchanges(const NodeSet &ancestors);
 
-  Objection checkSum(const StepCollective &sum);
-  Objection checkProof(StepCollective &sum);
+  std::optional<Objection> checkSum(const StepCollective &sum);
+  std::optional<Objection> checkProof(StepCollective &sum);
   bool isProven(const StepCollective &sum);
   llvm::SmallVector<StepCollective *> getSums();
   NodeSet chooseGradients(llvm::ArrayRef<Candidate> gathers, Sums sums);
   void keepDifferences(llvm::ArrayRef<StepCollective *> chosen);
   llvm::SmallVector<mlir::Operation *>
   getPoints(const GradientDifference &difference);
-  bool mirrorsWeight(const StepCollective &sum,
-                     const llvm::DenseSet<int64_t> &gatherKeys);
-  /// True if a weight must be updated with `sum`: what is known of it holds for
-  /// some statistics too.
-  bool needsUpdate(const StepCollective &sum) const;
-  bool isBesideGradients(const StepCollective &sum, Sums sums,
-                         const StepFlow::Updates &updates);
   bool isGradient(const StepCollective &sum) const {
     return sum.reason.empty();
   }
 
   void keepExact();
-  Objection chooseBlock(StepCollective &collective);
+  std::optional<Objection> chooseBlock(StepCollective &collective);
 
   GradientProver &getProver();
   const Bits &getBits();
@@ -156,9 +149,11 @@ private:
   llvm::SmallVector<int64_t, 2> getKeys(const StepCollective &collective);
   mlir::BlockArgument getArgument(const StepCollective &sum,
                                   const GradientProof &proof);
-  static void object(StepCollective &collective, Objection objection) {
-    collective.rule = objection.rule;
-    collective.reason = std::move(objection.reason);
+  /// Writes down what is decided.
+  static void object(StepCollective &collective,
+                     std::optional<Objection> objection) {
+    collective.rule = objection ? objection->rule : Rule::None;
+    collective.reason = objection ? std::move(objection->reason) : "";
   }
 
   void numberWeights(const NodeSet &ancestors);
@@ -198,6 +193,8 @@ private:
 
 /// True for a tensor of static shape that can be quantized.
 bool isFloatTensor(mlir::Type type);
+
+std::string printType(mlir::Type type);
 
 /// True if an axis of `axes` contains all of `ref`.
 bool covers(llvm::ArrayRef<AxisRef> axes, const AxisRef &ref);

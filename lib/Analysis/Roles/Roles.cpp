@@ -26,21 +26,9 @@ using namespace mlir;
 using namespace zpp;
 
 StringRef zpp::getRoleName(Role role) {
-  switch (role) {
-  case Role::Weight:
-    return "weight";
-  case Role::Gradient:
-    return "gradient";
-  case Role::Moment:
-    return "moment";
-  case Role::Exchange:
-    return "exchange";
-  case Role::Update:
-    return "update";
-  case Role::Other:
-    return "other";
-  }
-  llvm_unreachable("unknown role");
+  static constexpr llvm::StringLiteral names[] = {
+      "weight", "gradient", "moment", "exchange", "update", "other"};
+  return names[static_cast<unsigned>(role)];
 }
 
 StringRef zpp::getPhaseName(Phase phase) {
@@ -159,8 +147,8 @@ void RoleFinder::findDataAxes() {
 
 /// R2: an objection if all devices have the same data along an axis of
 /// `collective`, such as "tensor, expert". None if nothing is known about data.
-Objection RoleFinder::checkAxes(const StepCollective &collective,
-                                StringRef verb) const {
+std::optional<Objection> RoleFinder::checkAxes(const StepCollective &collective,
+                                               StringRef verb) const {
   std::string text;
   llvm::raw_string_ostream os(text);
   llvm::ListSeparator separator;
@@ -170,10 +158,11 @@ Objection RoleFinder::checkAxes(const StepCollective &collective,
         os << separator << axis.name;
   if (text.empty())
     return {};
-  return {Rule::Axes, (verb + " along " + text +
-                       ", where all devices have the same data: it belongs to "
-                       "another kind of parallelism")
-                          .str()};
+  return Objection{Rule::Axes,
+                   (verb + " along " + text +
+                    ", where all devices have the same data: it belongs to "
+                    "another kind of parallelism")
+                       .str()};
 }
 
 //===----------------------------------------------------------------------===//
@@ -209,32 +198,33 @@ void RoleFinder::keepExact() {
         (collective.role != Role::Weight && collective.role != Role::Gradient &&
          collective.role != Role::Moment && !collective.isState))
       continue;
-    Objection why = chooseBlock(collective);
+    std::optional<Objection> why = chooseBlock(collective);
     bool isGather = collective.kind == CollectiveKind::AllGather;
     if (isGather && getElementTypeOrSelf(operand).isInteger()) {
       if (collective.rule == Rule::Layer || collective.rule == Rule::Declared)
-        why = {Rule::Form, "its elements are integers"};
-    } else if (std::string bits =
+        why = Objection{Rule::Form, "its elements are integers"};
+    } else if (std::optional<std::string> bits =
                    isGather
                        ? getBits().explain(operand, collective.op->getResult(0))
-                       : "";
-               !bits.empty()) {
-      why = {Rule::Bits, "its elements are bits, not numbers: " + bits};
+                       : std::nullopt) {
+      why =
+          Objection{Rule::Bits, "its elements are bits, not numbers: " + *bits};
     } else if (collective.role == Role::Weight &&
                atPoints.contains(collective.op)) {
-      why = {
+      why = Objection{
           Rule::Difference,
           "the step subtracts gradients at two points that are close to each "
           "other, of which this is one; gradients-of names gradients"};
     }
     if (why)
-      collective.exact = why.reason + " (" + getRuleName(why.rule).str() + ")";
+      collective.exact =
+          why->reason + " (" + getRuleName(why->rule).str() + ")";
   }
 }
 
 /// Chooses blocks for a stack of parameters, if the collective moves one.
 /// Objects to any where a device has no whole blocks of each parameter.
-Objection RoleFinder::chooseBlock(StepCollective &collective) {
+std::optional<Objection> RoleFinder::chooseBlock(StepCollective &collective) {
   bool isGather = collective.kind == CollectiveKind::AllGather;
   Operation *op = collective.op;
   Value whole = isGather ? op->getResult(0) : op->getOperand(0);
@@ -282,7 +272,7 @@ Objection RoleFinder::chooseBlock(StepCollective &collective) {
   }
   int64_t block = size & -size;
   if (block < kMinBlock)
-    return {Rule::Stack, what + " no whole blocks"};
+    return Objection{Rule::Stack, what + " no whole blocks"};
   if (block < kMaxBlock)
     collective.block = block;
   return {};
@@ -308,8 +298,9 @@ void RoleFinder::setPhases() {
     if (collective.role == Role::Other) {
       if (collective.reason.empty())
         object(collective,
-               {Rule::Form, "it is neither a gather of a weight nor a scatter "
-                            "of a gradient"});
+               Objection{Rule::Form,
+                         "it is neither a gather of a weight nor a scatter "
+                         "of a gradient"});
       if (!collective.groupError.empty() &&
           collective.kind != CollectiveKind::CollectivePermute)
         collective.reason +=

@@ -96,8 +96,7 @@ public:
         slices(graph.size()) {
     for (Node node = 0; node < graph.size(); ++node) {
       sizes[node] = std::max<int64_t>(graph.getCount(node), 0);
-      Operation *op = graph.getOp(node);
-      if (op && isNamed(op, guest::kSlice))
+      if (graph.is(node, guest::kSlice))
         if (Node source = graph.getOperand(node, 0); source >= 0)
           ++slices[source];
     }
@@ -136,7 +135,7 @@ private:
             dims[dim] = getShape(source)[dim] > 1;
       if (!llvm::is_contained(dims, true) && edge.operand < 2)
         return isWhole[source] = true;
-    } else if (op && isNamed(op, guest::kBroadcastInDim)) {
+    } else if (graph.is(target, guest::kBroadcastInDim)) {
       if (!readBroadcast(target, source, dims))
         return false;
     } else if (edge.isMoved) {
@@ -215,9 +214,8 @@ Stacks::Stacks(const ValueGraph &graph) {
     if (int64_t size = reads.getSize(node)) {
       int64_t &known = parameters[graph.getValue(node)];
       known = std::gcd(known, size);
-      Operation *op = graph.getOp(node);
       if (graph.getSources(node).empty() ||
-          (op && getGuestCollective(op) == CollectiveKind::AllGather))
+          graph.getCollective(node) == CollectiveKind::AllGather)
         values.push_back(graph.getValue(node));
     }
 }

@@ -101,13 +101,9 @@ void StepFlow::spreadData(NodeSet &data) const {
   graph.mark(data, Direction::ToReaders, [&](const Edge &edge) {
     // All devices have these alike, whatever data they follow from; and a
     // scalar scales all elements alike.
-    Operation *op = graph.getOp(edge.target);
-    std::optional<CollectiveKind> kind =
-        op ? getGuestCollective(op) : std::nullopt;
     return graph.getCount(edge.target) != 1 &&
-           kind != CollectiveKind::AllReduce &&
-           kind != CollectiveKind::ReduceScatter &&
-           kind != CollectiveKind::AllGather;
+           !graph.isSumOverDevices(edge.target) &&
+           graph.getCollective(edge.target) != CollectiveKind::AllGather;
   });
 }
 
@@ -117,9 +113,8 @@ void StepFlow::spreadData(NodeSet &data) const {
 void StepFlow::cutActivations(NodeSet data) {
   spreadData(data);
   for (const Edge &edge : graph.getEdges()) {
-    Operation *op = graph.getOp(edge.target);
-    if (!moves(edge) || edge.operand < 0 || !op || op->getNumOperands() != 2 ||
-        !(isNamed(op, guest::kMultiply) || isNamed(op, guest::kDivide)))
+    if (!moves(edge) || !(graph.is(edge.target, guest::kMultiply) ||
+                          graph.is(edge.target, guest::kDivide)))
       continue;
     Node factor = graph.getOperand(edge.target, 1 - edge.operand);
     if (factor >= 0 && data[factor])
@@ -263,10 +258,7 @@ NodeSet StepFlow::getAncestorsBeside(ArrayRef<Value> values,
     stops[*graph.find(weight)] = true;
   stops = getKept(std::move(stops), Direction::ToReaders);
   return getComputed(values, Direction::ToSources, [&](const Edge &edge) {
-    Operation *op = graph.getOp(edge.target);
-    return !stops[edge.target] &&
-           !(op && (getGuestCollective(op) == CollectiveKind::AllReduce ||
-                    getGuestCollective(op) == CollectiveKind::ReduceScatter));
+    return !stops[edge.target] && !graph.isSumOverDevices(edge.target);
   });
 }
 

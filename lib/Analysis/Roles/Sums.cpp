@@ -14,19 +14,6 @@
 using namespace mlir;
 using namespace zpp;
 
-static SmallVector<Value> getOperands(ArrayRef<StepCollective *> sums) {
-  return llvm::map_to_vector(
-      sums, [](StepCollective *sum) { return sum->op->getOperand(0); });
-}
-
-static SmallVector<Value> getResults(ArrayRef<StepCollective *> sums) {
-  return llvm::map_to_vector(
-      sums, [](StepCollective *sum) -> Value { return sum->op->getResult(0); });
-}
-
-static constexpr StringLiteral kSumsActivations =
-    "a gradient is computed from its result: it sums activations";
-
 static bool isSumKind(const StepCollective &collective) {
   return collective.kind == CollectiveKind::ReduceScatter ||
          collective.kind == CollectiveKind::AllReduce;
@@ -68,53 +55,54 @@ bool RoleFinder::isOfNorm(const StepCollective &sum) {
              *operand, ValueGraph::Direction::ToSources,
              [](const Edge &edge) { return edge.isMoved; },
              [&](Node node) {
-               Operation *op = graph.getOp(node);
-               return op &&
-                      (isNamed(op, guest::kMultiply) ||
-                       isNamed(op, guest::kDivide)) &&
+               return (graph.is(node, guest::kMultiply) ||
+                       graph.is(node, guest::kDivide)) &&
                       llvm::any_of(graph.getOperands(node), isOfRoot);
              });
 }
 
 /// The objection of `sum` alone to summing a gradient.
-Objection RoleFinder::checkSum(const StepCollective &sum) {
+std::optional<Objection> RoleFinder::checkSum(const StepCollective &sum) {
   Operation *op = sum.op;
   bool isScatter = sum.kind == CollectiveKind::ReduceScatter;
   if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
       !isFloatTensor(op->getOperand(0).getType()) ||
       !isFloatTensor(op->getResult(0).getType()))
-    return {Rule::Form,
-            isScatter ? "it does not scatter one f32, bf16 or f16 tensor of "
-                        "static shape"
-                      : "it is neither a gather of a weight nor a scatter of a "
-                        "gradient"};
+    return Objection{
+        Rule::Form,
+        isScatter ? "it does not scatter one f32, bf16 or f16 tensor of "
+                    "static shape"
+                  : "it is neither a gather of a weight nor a scatter of a "
+                    "gradient"};
   if (!isSum(op))
-    return {Rule::Form, "its reduction is not a sum"};
+    return Objection{Rule::Form, "its reduction is not a sum"};
   if (!sumsTensor(sum))
-    return {Rule::Form, "it sums a scalar"};
+    return Objection{Rule::Form, "it sums a scalar"};
   if (isBroadcast(sum))
-    return {Rule::Form,
-            "it broadcasts what one device has, to which the others "
-            "add zeros: it sums nothing"};
-  if (std::string why = getBits().explain(op->getOperand(0), op->getResult(0));
-      !why.empty())
-    return {Rule::Bits, "it sums bits, not numbers: " + why};
+    return Objection{Rule::Form,
+                     "it broadcasts what one device has, to which the others "
+                     "add zeros: it sums nothing"};
+  if (std::optional<std::string> why =
+          getBits().explain(op->getOperand(0), op->getResult(0)))
+    return Objection{Rule::Bits, "it sums bits, not numbers: " + *why};
   if (getProver().isNeverNegative(op->getOperand(0)))
-    return {Rule::Sign, "it sums a statistic, not a gradient: no element of "
-                        "its operand can be negative"};
+    return Objection{Rule::Sign,
+                     "it sums a statistic, not a gradient: no element of "
+                     "its operand can be negative"};
   if (flow.holdsStepInput(op->getOperand(0)))
-    return {Rule::State,
-            "it sums state, not a gradient: its operand is made of an input of "
-            "the step element by element" +
-                std::string(isOfNorm(sum)
-                                ? "; a norm that a weight is divided by is "
-                                  "better computed before the gather"
-                                : "")};
+    return Objection{
+        Rule::State,
+        "it sums state, not a gradient: its operand is made of an input of "
+        "the step element by element" +
+            std::string(isOfNorm(sum)
+                            ? "; a norm that a weight is divided by is "
+                              "better computed before the gather"
+                            : "")};
   return checkAxes(sum, "it sums");
 }
 
 /// The proof that `sum` is a gradient, or what it lacks.
-Objection RoleFinder::checkProof(StepCollective &sum) {
+std::optional<Objection> RoleFinder::checkProof(StepCollective &sum) {
   constexpr StringLiteral remedy =
       "; if it is a gradient, name its weight in gradients-of";
   if (declared.gradients.containsAll() ||
@@ -124,21 +112,24 @@ Objection RoleFinder::checkProof(StepCollective &sum) {
   }
   GradientProof proof = getProver().prove(sum.op);
   using Kind = GradientProof::Kind;
-  Objection objection;
+  std::optional<Objection> objection;
   sum.rule = proof.kind == Kind::Name ? Rule::Name : Rule::Partner;
   if (proof.kind == Kind::Statistic)
-    objection = {Rule::Partner, "it sums a statistic, not a gradient: " +
-                                    proof.why + remedy.str()};
+    objection = Objection{Rule::Partner,
+                          "it sums a statistic, not a gradient: " + proof.why +
+                              remedy.str()};
   else if (proof.kind == Kind::None)
-    objection = {Rule::Partner, "nothing proves that it sums a gradient: " +
-                                    proof.why + remedy.str()};
+    objection = Objection{
+        Rule::Partner,
+        "nothing proves that it sums a gradient: " + proof.why + remedy.str()};
   else if (proof.kind != Kind::Name && getProver().hasNames() &&
            !proof.followsAutodiff)
-    objection = {Rule::Name,
-                 "nothing proves that it sums a gradient: autodiff, which has "
-                 "made others here, has made neither it nor what it follows "
-                 "from" +
-                     remedy.str()};
+    objection =
+        Objection{Rule::Name,
+                  "nothing proves that it sums a gradient: autodiff, which has "
+                  "made others here, has made neither it nor what it follows "
+                  "from" +
+                      remedy.str()};
   proofs[&sum] = std::move(proof);
   return objection;
 }
@@ -168,59 +159,12 @@ SmallVector<StepCollective *> RoleFinder::getSums() {
   // Those without a proof get their reasons last: where a sum goes may say
   // more.
   llvm::erase_if(sums, [&](StepCollective *sum) {
-    Objection objection = checkProof(*sum);
+    std::optional<Objection> objection = checkProof(*sum);
     if (objection)
-      unproven.push_back({sum, std::move(objection)});
-    return !unproven.empty() && unproven.back().first == sum;
+      unproven.push_back({sum, std::move(*objection)});
+    return objection.has_value();
   });
   return sums;
-}
-
-bool RoleFinder::needsUpdate(const StepCollective &sum) const {
-  using Kind = GradientProof::Kind;
-  auto proof = proofs.find(&sum);
-  return proof != proofs.end() &&
-         (proof->second.kind == Kind::Reduced ||
-          (proof->second.kind == Kind::Partner && prover->hasNames()));
-}
-
-/// True if the weight whose gradient `sum` may be is gathered, or if it is one
-/// that all devices have, by the names of autodiff. Where the partner of the
-/// sum is not known, any gather of its shape counts.
-bool RoleFinder::mirrorsWeight(const StepCollective &sum,
-                               const llvm::DenseSet<int64_t> &gatherKeys) {
-  using Kind = GradientProof::Kind;
-  auto proof = proofs.find(&sum);
-  if (proof != proofs.end() && !proof->second.weights.empty()) {
-    bool isNamed = proof->second.kind == Kind::Name;
-    if (llvm::any_of(proof->second.weights, [&](Value weight) {
-          Operation *op = weight.getDefiningOp();
-          return op ? getGuestCollective(op) == CollectiveKind::AllGather
-                    : isNamed;
-        }))
-      return true;
-    if (proof->second.kind == Kind::Partner)
-      return false;
-  }
-  return llvm::any_of(getKeys(sum),
-                      [&](int64_t key) { return gatherKeys.contains(key); });
-}
-
-/// True if weights are updated with others of `sums`, and none is with `sum`.
-/// Without names, a product of what a layer reads and what later ones make of
-/// it has a partner as well.
-bool RoleFinder::isBesideGradients(const StepCollective &sum, Sums sums,
-                                   const StepFlow::Updates &updates) {
-  auto isPartOfUpdate = [&](const StepCollective &of) {
-    return updates.contributing.contains(of.op->getResult(0));
-  };
-  auto proof = proofs.find(&sum);
-  return !getProver().hasNames() && updates.hasUpdates &&
-         proof != proofs.end() &&
-         proof->second.kind == GradientProof::Kind::Partner &&
-         !isPartOfUpdate(sum) && llvm::any_of(sums, [&](StepCollective *other) {
-           return isPartOfUpdate(*other);
-         });
 }
 
 /// R14: what two sums differ by, or a sum and an earlier one, has the errors of
@@ -258,9 +202,9 @@ void RoleFinder::keepDifferences(ArrayRef<StepCollective *> chosen) {
         what = "it is subtracted from another sum in numbers that are made of "
                "both";
       if (sum->reason.empty())
-        object(*sum, {Rule::Difference,
-                      what + ": what is left has the errors of both; "
-                             "gradients-of names gradients"});
+        object(*sum, Objection{Rule::Difference,
+                               what + ": what is left has the errors of both; "
+                                      "gradients-of names gradients"});
     }
     if (isKept)
       atPoints.insert_range(points);
@@ -324,130 +268,228 @@ BlockArgument RoleFinder::getArgument(const StepCollective &sum,
                             : BlockArgument();
 }
 
-/// Decides which of `sums` are ones of gradients; the others get their reasons.
-/// Returns what the gradients are computed from.
-NodeSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers, Sums sums) {
-  llvm::DenseSet<int64_t> gatherKeys;
-  for (const Candidate &candidate : gathers)
-    gatherKeys.insert_range(getKeys(*candidate.gather));
-  llvm::SmallDenseSet<StepCollective *> mirrors;
-  for (StepCollective *sum : sums)
-    if (mirrorsWeight(*sum, gatherKeys))
-      mirrors.insert(sum);
+//===----------------------------------------------------------------------===//
+// The choice
+//===----------------------------------------------------------------------===//
 
-  NodeSet ofAll = flow.getAncestors(getOperands(sums));
-  SmallVector<Value> inFlight;
-  for (StepCollective *gather : computed)
-    if (ofAll.contains(gather->op->getResult(0)))
-      inFlight.push_back(gather->op->getOperand(0));
-  SmallVector<BlockArgument> held = flow.getHeldInputs(inFlight, ofAll);
-  for (size_t index = inFlight.size(); index-- > 0;)
-    if (!held[index])
-      inFlight.erase(inFlight.begin() + index);
-  StepFlow::Updates updates = flow.getUpdates(ofAll, inFlight);
+/// Decides which of the sums that may be of gradients are, by one function per
+/// rule.
+class RoleFinder::GradientChoice {
+public:
+  GradientChoice(RoleFinder &finder, ArrayRef<Candidate> gathers, Sums sums)
+      : finder(finder), flow(finder.flow), sums(sums) {
+    llvm::DenseSet<int64_t> keys;
+    for (const Candidate &candidate : gathers)
+      keys.insert_range(finder.getKeys(*candidate.gather));
+    for (StepCollective *sum : sums)
+      if (mirrorsWeight(*sum, keys))
+        mirrors.insert(sum);
+    findUpdates();
+    for (StepCollective *sum : sums)
+      if (isBeside(*sum))
+        finder.besideGradients.insert(sum);
+  }
 
-  for (StepCollective *sum : sums)
-    if (isBesideGradients(*sum, sums, updates))
-      besideGradients.insert(sum);
+  /// Returns what the gradients are computed from.
+  NodeSet run() {
+    SmallVector<StepCollective *> chosen, rest;
+    for (StepCollective *sum : sums)
+      (updatesWeight(sum) ? chosen : rest).push_back(sum);
+    // Or the step keeps it for another time: but not what is computed from
+    // gradients.
+    statistics = flow.getDescendants(llvm::map_to_vector(chosen, getResult));
+    for (StepCollective *sum : rest)
+      if (std::optional<Objection> objection = checkGoal(sum))
+        object(*sum, std::move(objection));
+      else
+        chosen.push_back(sum);
+    finder.keepDifferences(chosen);
+    choose(chosen);
+    NodeSet ancestors =
+        flow.getAncestors(llvm::map_to_vector(chosen, getOperand));
+    for (auto &[sum, lacking] : finder.unproven) {
+      std::optional<Objection> objection;
+      if (ancestors.contains(getResult(sum)))
+        objection = sumsActivations();
+      else if (!updatesWeight(sum))
+        objection = checkGoal(sum);
+      object(*sum, objection ? *objection : lacking);
+    }
+    return ancestors;
+  }
 
-  // A weight is updated with it, or it mirrors a gather and weights depend
-  // on it. What only divides is no gradient: rounded to zero, it would make
-  // the update infinite.
-  auto divides = [&](StepCollective *sum) {
-    Value result = sum->op->getResult(0);
-    return updates.movedOrDivided.contains(result) &&
-           !updates.moved.contains(result);
-  };
-  auto updatesWeight = [&](StepCollective *sum) {
-    Value result = sum->op->getResult(0);
-    if (divides(sum) || besideGradients.contains(sum))
+private:
+  using Kind = GradientProof::Kind;
+
+  static Value getOperand(StepCollective *sum) {
+    return sum->op->getOperand(0);
+  }
+  static Value getResult(StepCollective *sum) { return sum->op->getResult(0); }
+
+  /// Returns what is proven of `sum`, of which the user declares nothing; or
+  /// null.
+  const GradientProof *getProof(const StepCollective &sum) const {
+    auto proof = finder.proofs.find(&sum);
+    return proof == finder.proofs.end() ? nullptr : &proof->second;
+  }
+
+  /// True if the weight whose gradient `sum` may be is gathered, or if it is
+  /// one that all devices have, by the names of autodiff. Where the partner of
+  /// the sum is not known, any gather of its shape counts.
+  bool mirrorsWeight(const StepCollective &sum,
+                     const llvm::DenseSet<int64_t> &keys) {
+    const GradientProof *proof = getProof(sum);
+    if (proof && !proof->weights.empty()) {
+      if (llvm::any_of(proof->weights, [&](Value weight) {
+            Operation *op = weight.getDefiningOp();
+            return op ? getGuestCollective(op) == CollectiveKind::AllGather
+                      : proof->kind == Kind::Name;
+          }))
+        return true;
+      if (proof->kind == Kind::Partner)
+        return false;
+    }
+    return llvm::any_of(finder.getKeys(sum),
+                        [&](int64_t key) { return keys.contains(key); });
+  }
+
+  void findUpdates() {
+    NodeSet ofAll = flow.getAncestors(llvm::map_to_vector(sums, getOperand));
+    SmallVector<Value> inFlight;
+    for (auto [gather, held] : llvm::zip_equal(
+             finder.computed,
+             flow.getHeldInputs(
+                 llvm::map_to_vector(finder.computed, getOperand), ofAll)))
+      if (held && ofAll.contains(getResult(gather)))
+        inFlight.push_back(getOperand(gather));
+    updates = flow.getUpdates(ofAll, inFlight);
+  }
+
+  /// True if weights are updated with others of `sums`, and none is with `sum`.
+  /// Without names, a product of what a layer reads and what later ones make of
+  /// it has a partner as well.
+  bool isBeside(const StepCollective &sum) {
+    auto isPartOfUpdate = [&](const StepCollective &of) {
+      return updates.contributing.contains(of.op->getResult(0));
+    };
+    const GradientProof *proof = getProof(sum);
+    return !finder.getProver().hasNames() && updates.hasUpdates && proof &&
+           proof->kind == Kind::Partner && !isPartOfUpdate(sum) &&
+           llvm::any_of(sums, [&](StepCollective *other) {
+             return isPartOfUpdate(*other);
+           });
+  }
+
+  /// True if a weight must be updated with `sum`: what is known of it holds for
+  /// some statistics too.
+  bool needsUpdate(const StepCollective &sum) const {
+    const GradientProof *proof = getProof(sum);
+    return updates.hasUpdates && proof &&
+           (proof->kind == Kind::Reduced ||
+            (proof->kind == Kind::Partner && finder.getProver().hasNames()));
+  }
+
+  /// R11: true if a weight is updated with `sum`, or if it mirrors a gather and
+  /// weights depend on it.
+  bool updatesWeight(StepCollective *sum) {
+    Value result = getResult(sum);
+    if (divides(sum) || finder.besideGradients.contains(sum))
       return false;
-    if (needsUpdate(*sum) && updates.hasUpdates)
+    if (needsUpdate(*sum) || updates.moved.contains(result))
       return updates.moved.contains(result);
-    return updates.moved.contains(result) ||
-           (mirrors.contains(sum) &&
-            (!updates.hasUpdates || updates.contributing.contains(result) ||
-             updates.accumulated.contains(result)));
-  };
-  SmallVector<StepCollective *> chosen, rest;
-  for (StepCollective *sum : sums)
-    (updatesWeight(sum) ? chosen : rest).push_back(sum);
-  // Or the step keeps it for another time: but not what is computed from
-  // gradients.
-  NodeSet statistics = flow.getDescendants(getResults(chosen));
-  auto checkGoal = [&](StepCollective *sum) -> Objection {
-    Value result = sum->op->getResult(0);
+    return mirrors.contains(sum) &&
+           (!updates.hasUpdates || updates.contributing.contains(result) ||
+            updates.accumulated.contains(result));
+  }
+
+  /// R12: what only divides is no gradient: rounded to zero, it would make the
+  /// update infinite.
+  bool divides(StepCollective *sum) {
+    return updates.movedOrDivided.contains(getResult(sum)) &&
+           !updates.moved.contains(getResult(sum));
+  }
+
+  /// R11 and R12, of a sum with which no weight is updated.
+  std::optional<Objection> checkGoal(StepCollective *sum) {
+    Value result = getResult(sum);
     if (divides(sum))
-      return {Rule::Divisor,
-              "it sums a statistic, not a gradient: weights are updated only "
-              "with what is divided by it"};
+      return Objection{
+          Rule::Divisor,
+          "it sums a statistic, not a gradient: weights are updated only "
+          "with what is divided by it"};
     const ValueGraph::Result *reached = flow.getReachedResult(result);
     if (!reached)
-      return {Rule::Goal, "it mirrors no weight gather, and no result of the "
-                          "step is made of it element by element"};
-    if (besideGradients.contains(sum))
-      return {Rule::Goal,
-              "it sums no gradient: weights are updated with other sums, and "
-              "none is with it; gradients-of names gradients"};
+      return Objection{Rule::Goal,
+                       "it mirrors no weight gather, and no result of the "
+                       "step is made of it element by element"};
+    if (finder.besideGradients.contains(sum))
+      return Objection{
+          Rule::Goal,
+          "it sums no gradient: weights are updated with other sums, and "
+          "none is with it; gradients-of names gradients"};
     bool isKept = updates.hasUpdates ? updates.accumulated.contains(result) &&
                                            updates.contributing.contains(result)
                                      : updates.accumulated.contains(result) ||
                                            updates.returned.contains(result);
-    if (isKept && !statistics.contains(result) &&
-        !(needsUpdate(*sum) && updates.hasUpdates))
+    if (isKept && !statistics.contains(result) && !needsUpdate(*sum))
       return {};
-    return {Rule::Goal, "it sums no gradient: result " + reached->describe() +
-                            " of the step, which is made of it, is no weight "
-                            "that a gradient is computed from"};
-  };
-  for (StepCollective *sum : rest) {
-    Objection objection = checkGoal(sum);
-    if (!objection)
-      chosen.push_back(sum);
-    else
-      object(*sum, std::move(objection));
+    return Objection{Rule::Goal,
+                     "it sums no gradient: result " + reached->describe() +
+                         " of the step, which is made of it, is no weight "
+                         "that a gradient is computed from"};
   }
-  keepDifferences(chosen);
 
-  NodeSet ancestors = flow.getAncestors(getOperands(chosen));
-  // Also where the gradient itself stays as it is.
-  SmallVector<Value> operands = getOperands(chosen);
-  llvm::append_range(operands, operandsWithState);
-  for (StepCollective *sum : sums)
-    if (auto proof = proofs.find(sum);
-        proof != proofs.end() &&
-        proof->second.kind == GradientProof::Kind::Name)
-      operands.push_back(sum->op->getOperand(0));
-  NodeSet used = flow.getAncestors(operands);
-  NodeSet beside = flow.getAncestorsBeside(operands, used);
-  for (StepCollective *sum : chosen) {
-    // Where a gradient is computed from an updated weight, it is computed
-    // from the gradient of that.
-    Value result = sum->op->getResult(0);
-    if (!sum->reason.empty())
-      continue;
-    if (used.contains(result) &&
-        !(mirrors.contains(sum) && updates.moved.contains(result) &&
-          !beside.contains(result))) {
-      object(*sum, {Rule::Activations, kSumsActivations.str()});
-      continue;
+  /// R13.
+  static Objection sumsActivations() {
+    return Objection{
+        Rule::Activations,
+        "a gradient is computed from its result: it sums activations"};
+  }
+
+  /// Gives those of `chosen` their role that R14 and R13 leave it.
+  void choose(ArrayRef<StepCollective *> chosen) {
+    // Also where the gradient itself stays as it is.
+    SmallVector<Value> operands = llvm::map_to_vector(chosen, getOperand);
+    llvm::append_range(operands, finder.operandsWithState);
+    for (StepCollective *sum : sums)
+      if (const GradientProof *proof = getProof(*sum);
+          proof && proof->kind == Kind::Name)
+        operands.push_back(getOperand(sum));
+    NodeSet used = flow.getAncestors(operands);
+    NodeSet beside = flow.getAncestorsBeside(operands, used);
+    for (StepCollective *sum : chosen) {
+      // Where a gradient is computed from an updated weight, it is computed
+      // from the gradient of that.
+      Value result = getResult(sum);
+      if (!sum->reason.empty())
+        continue;
+      if (used.contains(result) &&
+          !(mirrors.contains(sum) && updates.moved.contains(result) &&
+            !beside.contains(result))) {
+        object(*sum, sumsActivations());
+        continue;
+      }
+      sum->role = Role::Gradient;
+      if (const GradientProof *proof = getProof(*sum))
+        sum->argument = finder.getArgument(*sum, *proof);
     }
-    sum->role = Role::Gradient;
-    if (auto proof = proofs.find(sum); proof != proofs.end())
-      sum->argument = getArgument(*sum, proof->second);
+    finder.areAllUpdates =
+        updates.hasUpdates && llvm::all_of(chosen, [&](StepCollective *sum) {
+          return !finder.isGradient(*sum) ||
+                 updates.moved.contains(getResult(sum));
+        });
   }
-  areAllUpdates =
-      updates.hasUpdates && llvm::all_of(chosen, [&](StepCollective *sum) {
-        return !isGradient(*sum) ||
-               updates.moved.contains(sum->op->getResult(0));
-      });
-  for (auto &[sum, lacking] : unproven) {
-    Objection objection;
-    if (ancestors.contains(sum->op->getResult(0)))
-      objection = {Rule::Activations, kSumsActivations.str()};
-    else if (!updatesWeight(sum))
-      objection = checkGoal(sum);
-    object(*sum, objection ? std::move(objection) : std::move(lacking));
-  }
-  return ancestors;
+
+  RoleFinder &finder;
+  const StepFlow &flow;
+  Sums sums;
+  /// Those that mirror the gather of a weight.
+  llvm::SmallDenseSet<StepCollective *> mirrors;
+  StepFlow::Updates updates;
+  /// Values computed from sums with which weights are updated.
+  NodeSet statistics;
+};
+
+NodeSet RoleFinder::chooseGradients(ArrayRef<Candidate> gathers, Sums sums) {
+  return GradientChoice(*this, gathers, sums).run();
 }

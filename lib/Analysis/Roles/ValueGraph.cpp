@@ -22,34 +22,6 @@
 using namespace mlir;
 using namespace zpp;
 
-AutodiffName AutodiffNames::read(StringAttr name) {
-  auto [it, isNew] = known.try_emplace(name, AutodiffName::None);
-  if (!isNew)
-    return it->second;
-  StringRef text = name.getValue();
-  if (text.contains("rematted_computation"))
-    it->second = AutodiffName::Recomputed;
-  else if (text.contains("transpose("))
-    it->second = AutodiffName::Transposed;
-  return it->second;
-}
-
-AutodiffName AutodiffNames::read(LocationAttr loc) {
-  if (auto it = known.find(loc); it != known.end())
-    return it->second;
-  AutodiffName found = AutodiffName::None;
-  if (auto name = dyn_cast<NameLoc>(loc))
-    found = read(name.getName());
-  loc.walkImmediateSubElements(
-      [&](Attribute part) {
-        if (auto nested = dyn_cast<LocationAttr>(part))
-          found = std::max(found, read(nested));
-      },
-      [](Type) {});
-  known[loc] = found;
-  return found;
-}
-
 bool zpp::isStepFunction(Operation *op) {
   static const llvm::StringSet<> names = {
       "ceil", "floor", "is_finite", "round_nearest_afz", "round_nearest_even",
@@ -58,175 +30,239 @@ bool zpp::isStepFunction(Operation *op) {
 }
 
 //===----------------------------------------------------------------------===//
+// Names
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The part of autodiff that made an op, by the name in its location. Where a
+/// location has several names, the last of these counts.
+enum class AutodiffName { None, Transposed, Recomputed };
+
+/// Reads names. Ops share most of what their locations are made of, so each
+/// part is read once.
+class AutodiffNames {
+public:
+  /// JAX writes `transpose(jvp(...))` where it transposes, and
+  /// `rematted_computation` where it computes a forward value again.
+  AutodiffName read(LocationAttr loc) {
+    if (auto it = known.find(loc); it != known.end())
+      return it->second;
+    AutodiffName found = AutodiffName::None;
+    if (auto name = dyn_cast<NameLoc>(loc))
+      found = read(name.getName());
+    loc.walkImmediateSubElements(
+        [&](Attribute part) {
+          if (auto nested = dyn_cast<LocationAttr>(part))
+            found = std::max(found, read(nested));
+        },
+        [](Type) {});
+    return known[loc] = found;
+  }
+
+private:
+  AutodiffName read(StringAttr name) {
+    auto [it, isNew] = known.try_emplace(name, AutodiffName::None);
+    if (isNew && name.getValue().contains("rematted_computation"))
+      it->second = AutodiffName::Recomputed;
+    else if (isNew && name.getValue().contains("transpose("))
+      it->second = AutodiffName::Transposed;
+    return it->second;
+  }
+
+  /// The locations, and names in them, that have been read.
+  llvm::DenseMap<Attribute, AutodiffName> known;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
 // Nodes and edges
 //===----------------------------------------------------------------------===//
 
-ValueGraph::Node ValueGraph::add(Value value, bool isTransposed, Scope &scope) {
-  Node node = size();
-  auto [isDifferentiable, count] = getFacts(value.getType());
-  nodes.push_back(
-      {value, value.getDefiningOp(), count, isDifferentiable, isTransposed});
-  scope[value] = node;
-  first.try_emplace(value, node);
-  return node;
-}
+class ValueGraph::Builder {
+public:
+  /// As many values as `largestSize`, or more, end the expansion of calls.
+  Builder(ValueGraph &graph, Node largestSize)
+      : graph(graph), largestSize(largestSize) {}
 
-ValueGraph::TypeFacts ValueGraph::getFacts(Type type) {
-  auto [it, isNew] = facts.try_emplace(type);
-  if (isNew) {
-    auto shaped = dyn_cast<ShapedType>(type);
-    it->second = {isa<FloatType, ComplexType>(getElementTypeOrSelf(type)),
-                  shaped && shaped.hasStaticShape() ? shaped.getNumElements()
-                                                    : -1};
-  }
-  return it->second;
-}
-
-/// A derivative passes only between numbers that have one.
-void ValueGraph::connect(Edge edge) {
-  hasCarried |= edge.isCarried;
-  edge.isDifferentiable &=
-      isDifferentiable(edge.source) && isDifferentiable(edge.target);
-  edges.push_back(edge);
-}
-
-void ValueGraph::pass(Value source, Value target, Scope &scope,
-                      bool isCarried) {
-  auto from = scope.find(source), to = scope.find(target);
-  if (from != scope.end() && to != scope.end())
-    connect({from->second, to->second, /*operand=*/-1, /*isMoved=*/true,
-             /*isDivisor=*/false, isCarried, /*isDifferentiable=*/true});
-}
-
-void ValueGraph::addLoop(Operation *op, Scope &scope, bool isTransposed) {
-  WhileView loop = WhileView::get(op);
-  for (auto [index, init] : llvm::enumerate(op->getOperands()))
-    for (Value argument : {Value(loop.getConditionArgument(index)),
-                           Value(loop.getCarried(index))}) {
-      add(argument, isTransposed, scope);
-      pass(init, argument, scope);
+  void addStep(func::FuncOp function) {
+    Scope scope;
+    scope.reserve(graph.nodes.capacity());
+    Block &body = function.getBody().front();
+    for (BlockArgument argument : body.getArguments()) {
+      graph.leaves.push_back(add(argument, scope));
+      // Another function of the step may have called this one before.
+      graph.first[argument] = graph.leaves.back();
     }
-  for (Region &region : op->getRegions())
-    for (Operation &nested : region.front())
-      addOp(&nested, scope, isTransposed);
-  for (auto [index, init] : llvm::enumerate(op->getOperands())) {
-    add(loop.getResult(index), isTransposed, scope);
-    pass(init, loop.getResult(index), scope);
-    pass(loop.getNext(index), loop.getResult(index), scope);
-    pass(loop.getNext(index), loop.getCarried(index), scope,
-         /*isCarried=*/true);
-  }
-}
-
-void ValueGraph::addBranches(Operation *op, const BranchesView &branches,
-                             Scope &scope, bool isTransposed) {
-  auto passOn = [&](Value source, Value target) {
-    pass(source, target, scope);
-  };
-  for (Block *body : branches.getBodies())
-    for (Value argument : body->getArguments())
-      add(argument, isTransposed, scope);
-  branches.forEachEntry(passOn);
-  for (Block *body : branches.getBodies())
-    for (Operation &nested : *body)
-      addOp(&nested, scope, isTransposed);
-  for (Value result : op->getResults())
-    add(result, isTransposed, scope);
-  branches.forEachExit(passOn);
-}
-
-bool ValueGraph::addCall(func::CallOp call, Scope &scope, bool isTransposed) {
-  func::FuncOp callee = getCallee(call);
-  // A recursive function ends the graph, and so do functions whose calls of
-  // each other would be too many.
-  if (!callee || llvm::is_contained(callees, callee) || size() >= largestSize)
-    return false;
-  Block &body = callee.getBody().front();
-  if (body.getNumArguments() != call.getNumOperands() ||
-      body.back().getNumOperands() != call.getNumResults())
-    return false;
-  callees.push_back(callee);
-  Scope inner;
-  for (auto [argument, operand] :
-       llvm::zip_equal(body.getArguments(), call.getOperands())) {
-    auto known = scope.find(operand);
-    if (known == scope.end())
-      continue;
-    inner[argument] = known->second;
-    first.try_emplace(argument, known->second);
-  }
-  for (Operation &nested : body)
-    addOp(&nested, inner, isTransposed);
-  for (auto [value, result] :
-       llvm::zip_equal(body.back().getOperands(), call.getResults())) {
-    auto known = inner.find(value);
-    Node node = add(result, isTransposed, scope);
-    if (known != inner.end())
-      connect({known->second, node, /*operand=*/-1, /*isMoved=*/true,
-               /*isDivisor=*/false, /*isCarried=*/false,
-               /*isDifferentiable=*/true});
-  }
-  callees.pop_back();
-  return true;
-}
-
-void ValueGraph::addOp(Operation *op, Scope &scope, bool isTransposed) {
-  if (isHostModule(op))
-    return;
-  switch (names.read(op->getLoc())) {
-  case AutodiffName::Transposed:
-    isTransposed = hasNames = true;
-    break;
-  case AutodiffName::Recomputed:
-    isTransposed = false;
-    break;
-  case AutodiffName::None:
-    break;
-  }
-  if (WhileView::get(op))
-    return addLoop(op, scope, isTransposed);
-  if (auto call = dyn_cast<func::CallOp>(op))
-    if (addCall(call, scope, isTransposed))
+    addOps(body, scope);
+    if (body.empty())
       return;
-  if (std::optional<BranchesView> branches = BranchesView::get(op))
-    return addBranches(op, *branches, scope, isTransposed);
-  bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
-  bool passesDerivative = !isStepFunction(op);
-  ElementFlow flow(op);
-  for (OpResult result : op->getResults()) {
-    Node node = add(result, isTransposed, scope);
-    if (op->getNumOperands() == 0 && !isKnownSource(op))
-      leaves.push_back(node);
-    for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
-      auto source = scope.find(operand);
-      if (source == scope.end() || flow.isPosition(index) ||
-          (flow.isBarrier() && index != result.getResultNumber()))
-        continue;
-      // Zero ops move what they quantize and exchange.
-      bool isMoved =
-          isZero || flow.movesElements(index, result.getResultNumber());
-      connect({source->second, node, static_cast<int64_t>(index), isMoved,
-               isMoved && flow.isDivisor(index), /*isCarried=*/false,
-               passesDerivative});
+    for (auto [index, value] : llvm::enumerate(body.back().getOperands()))
+      if (Node node = find(value, scope); node >= 0)
+        graph.results.push_back({function, static_cast<unsigned>(index), node});
+  }
+
+private:
+  /// The nodes of values in one call of their function.
+  using Scope = llvm::DenseMap<Value, Node>;
+  /// The facts about a value that follow from its type, which many share.
+  struct TypeFacts {
+    bool isDifferentiable;
+    int64_t count;
+  };
+
+  TypeFacts getFacts(Type type) {
+    auto [it, isNew] = facts.try_emplace(type);
+    if (isNew) {
+      auto shaped = dyn_cast<ShapedType>(type);
+      it->second = {isa<FloatType, ComplexType>(getElementTypeOrSelf(type)),
+                    shaped && shaped.hasStaticShape() ? shaped.getNumElements()
+                                                      : -1};
+    }
+    return it->second;
+  }
+
+  Node add(Value value, Scope &scope) {
+    auto [isDifferentiable, count] = getFacts(value.getType());
+    graph.nodes.push_back(
+        {value, value.getDefiningOp(), count, isDifferentiable, isTransposed});
+    scope[value] = graph.size() - 1;
+    graph.first.try_emplace(value, graph.size() - 1);
+    return graph.size() - 1;
+  }
+
+  /// Returns -1 for what is not in `scope`.
+  static Node find(Value value, const Scope &scope) {
+    auto known = scope.find(value);
+    return known == scope.end() ? -1 : known->second;
+  }
+
+  /// A derivative passes only between numbers that have one.
+  void connect(Edge edge) {
+    if (edge.source < 0)
+      return;
+    graph.hasCarried |= edge.isCarried;
+    edge.isDifferentiable &= graph.isDifferentiable(edge.source) &&
+                             graph.isDifferentiable(edge.target);
+    graph.edges.push_back(edge);
+  }
+
+  void pass(Node source, Node target, bool isCarried = false) {
+    connect({source, target, /*operand=*/-1, /*isMoved=*/true,
+             /*isDivisor=*/false, isCarried, /*isDifferentiable=*/true});
+  }
+
+  void addOps(Block &block, Scope &scope) {
+    for (Operation &op : block)
+      addOp(&op, scope);
+  }
+
+  void addLoop(WhileView loop, Scope &scope) {
+    for (unsigned index : llvm::seq(loop.getNumCarried()))
+      for (Value argument : {Value(loop.getConditionArgument(index)),
+                             Value(loop.getCarried(index))})
+        pass(find(loop.getInit(index), scope), add(argument, scope));
+    addOps(loop.getCondition(), scope);
+    addOps(loop.getBody(), scope);
+    for (unsigned index : llvm::seq(loop.getNumCarried())) {
+      Node result = add(loop.getResult(index), scope);
+      Node next = find(loop.getNext(index), scope);
+      pass(find(loop.getInit(index), scope), result);
+      pass(next, result);
+      pass(next, find(loop.getCarried(index), scope), /*isCarried=*/true);
     }
   }
-}
 
-void ValueGraph::addStep(func::FuncOp function) {
-  Scope scope;
-  scope.reserve(nodes.capacity());
-  Block &body = function.getBody().front();
-  for (BlockArgument argument : body.getArguments())
-    leaves.push_back(add(argument, /*isTransposed=*/false, scope));
-  for (Operation &op : body)
-    addOp(&op, scope, /*isTransposed=*/false);
-  if (body.empty())
-    return;
-  for (auto [index, value] : llvm::enumerate(body.back().getOperands()))
-    if (auto known = scope.find(value); known != scope.end())
-      results.push_back(
-          {function, static_cast<unsigned>(index), known->second});
-}
+  void addBranches(Operation *op, const BranchesView &branches, Scope &scope) {
+    auto passOn = [&](Value source, Value target) {
+      pass(find(source, scope), find(target, scope));
+    };
+    for (Block *body : branches.getBodies())
+      for (Value argument : body->getArguments())
+        add(argument, scope);
+    branches.forEachEntry(passOn);
+    for (Block *body : branches.getBodies())
+      addOps(*body, scope);
+    for (Value result : op->getResults())
+      add(result, scope);
+    branches.forEachExit(passOn);
+  }
+
+  bool addCall(func::CallOp call, Scope &scope) {
+    func::FuncOp callee = getCallee(call);
+    // A recursive function ends the graph, and so do functions whose calls of
+    // each other would be too many.
+    if (!callee || llvm::is_contained(callees, callee) ||
+        graph.size() >= largestSize)
+      return false;
+    Block &body = callee.getBody().front();
+    if (body.getNumArguments() != call.getNumOperands() ||
+        body.back().getNumOperands() != call.getNumResults())
+      return false;
+    callees.push_back(callee);
+    Scope inner;
+    for (auto [argument, operand] :
+         llvm::zip_equal(body.getArguments(), call.getOperands()))
+      if (Node node = find(operand, scope); node >= 0) {
+        inner[argument] = node;
+        graph.first.try_emplace(argument, node);
+      }
+    addOps(body, inner);
+    for (auto [value, result] :
+         llvm::zip_equal(body.back().getOperands(), call.getResults()))
+      pass(find(value, inner), add(result, scope));
+    callees.pop_back();
+    return true;
+  }
+
+  void addOp(Operation *op, Scope &scope) {
+    if (isHostModule(op))
+      return;
+    AutodiffName name = names.read(op->getLoc());
+    bool isAround = std::exchange(
+        isTransposed, name == AutodiffName::Transposed ||
+                          (isTransposed && name == AutodiffName::None));
+    graph.hasNames |= name == AutodiffName::Transposed;
+    auto call = dyn_cast<func::CallOp>(op);
+    if (WhileView loop = WhileView::get(op))
+      addLoop(loop, scope);
+    else if (std::optional<BranchesView> branches = BranchesView::get(op))
+      addBranches(op, *branches, scope);
+    else if (!call || !addCall(call, scope))
+      addOther(op, scope);
+    isTransposed = isAround;
+  }
+
+  void addOther(Operation *op, Scope &scope) {
+    // Zero ops move what they quantize and exchange.
+    bool isZero = isa_and_present<zero::ZeroDialect>(op->getDialect());
+    bool passesDerivative = !isStepFunction(op);
+    ElementFlow flow(op);
+    for (OpResult result : op->getResults()) {
+      Node node = add(result, scope);
+      if (op->getNumOperands() == 0 && !isKnownSource(op))
+        graph.leaves.push_back(node);
+      for (OpOperand &operand : op->getOpOperands()) {
+        unsigned index = operand.getOperandNumber();
+        if (flow.isPosition(index) ||
+            (flow.isBarrier() && index != result.getResultNumber()))
+          continue;
+        bool isMoved =
+            isZero || flow.movesElements(index, result.getResultNumber());
+        connect({find(operand.get(), scope), node, index, isMoved,
+                 isMoved && flow.isDivisor(index), /*isCarried=*/false,
+                 passesDerivative});
+      }
+    }
+  }
+
+  ValueGraph &graph;
+  const Node largestSize;
+  llvm::DenseMap<Type, TypeFacts> facts;
+  AutodiffNames names;
+  SmallVector<Operation *> callees;
+  /// Whether autodiff's transposition made what is added.
+  bool isTransposed = false;
+};
 
 void ValueGraph::sortEdges() {
   // Counts the edges of each node, at the place after its own.
@@ -256,14 +292,14 @@ ValueGraph::ValueGraph(ModuleOp module) {
   constexpr int64_t kFactor = 8, kSmallest = 1 << 18;
   int64_t ops = 0;
   module.walk([&](Operation *) { ++ops; });
-  largestSize = std::max(kFactor * ops, kSmallest);
+  Builder builder(*this, std::max(kFactor * ops, kSmallest));
   nodes.reserve(ops);
   first.reserve(ops);
   // Private functions are part of the graph where they are called.
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && function.isPublic() &&
         function.getBody().hasOneBlock())
-      addStep(function);
+      builder.addStep(function);
   sortEdges();
 }
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cost/OverlapOrder.h"
+#include "Cost/PeakMemory.h"
 
 #include "StepText.h"
 
@@ -21,7 +21,8 @@ std::string getOrder(const std::string &results, const std::string &body) {
                       ", %w: " + kMatrix.str() + ", %p: " + kSlice.str() +
                       ") -> (" + results + ") {\n" + body + "}");
   std::string error;
-  ComputeCosts costs(*DeviceModel::parse("h200", error), 1, 4);
+  std::optional<DeviceModel> device = DeviceModel::parse("h200", error);
+  ComputeCosts costs(*device, 1, 4);
   StoredValues stored;
   auto function = module.get().lookupSymbol<func::FuncOp>("main");
   std::string tags;

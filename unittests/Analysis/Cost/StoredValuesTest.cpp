@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cost/StoredValues.h"
+#include "Cost/PeakMemory.h"
 
 #include "ParsedModule.h"
 

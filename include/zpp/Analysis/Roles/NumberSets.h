@@ -42,8 +42,12 @@ public:
 
   bool contains(Set set, size_t number) const;
   /// True if `of` has all numbers of `part`.
-  bool isSubset(Set part, Set of) const;
-  bool haveCommon(Set a, Set b) const;
+  bool isSubset(Set part, Set of) const {
+    return isNone(Kind::Subtract, part, of, height);
+  }
+  bool haveCommon(Set a, Set b) const {
+    return !isNone(Kind::Intersect, a, b, height);
+  }
   /// Calls `visit` for each number, in order, until it returns true. Returns
   /// whether it did.
   bool visit(Set set, llvm::function_ref<bool(size_t)> visit) const;
@@ -76,8 +80,8 @@ private:
     return left || right ? add({left, right}, halves) : kEmpty;
   }
   Set combine(Kind kind, Set a, Set b, unsigned level);
-  bool isSubset(Set part, Set of, unsigned level) const;
-  bool haveCommon(Set a, Set b, unsigned level) const;
+  /// True if combine() returns the empty set.
+  bool isNone(Kind kind, Set a, Set b, unsigned level) const;
   bool visit(Set set, unsigned level, size_t first,
              llvm::function_ref<bool(size_t)> visit) const;
 

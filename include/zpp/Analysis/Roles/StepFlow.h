@@ -32,8 +32,8 @@
 
 namespace zpp {
 
-/// What reaches what in a step. Building it and answering all queries take
-/// linear time. Valid while the graph is.
+/// Reachability in the graph of a step. Building it and answering all queries
+/// take linear time. Valid while the graph is.
 class StepFlow {
 public:
   /// `isNamedWeight` is true for arguments of the step that its user declares

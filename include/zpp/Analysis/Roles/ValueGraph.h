@@ -19,6 +19,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -27,27 +28,7 @@
 
 namespace zpp {
 
-class BranchesView;
 class ValueGraph;
-
-/// The part of autodiff that made an op, by the name in its location. Where a
-/// location has several names, the last of these counts.
-enum class AutodiffName { None, Transposed, Recomputed };
-
-/// Reads names. Ops share most of what their locations are made of, so each
-/// part is read once.
-class AutodiffNames {
-public:
-  /// JAX writes `transpose(jvp(...))` where it transposes, and
-  /// `rematted_computation` where it computes a forward value again.
-  AutodiffName read(mlir::LocationAttr loc);
-
-private:
-  AutodiffName read(mlir::StringAttr name);
-
-  /// The locations, and names in them, that have been read.
-  llvm::DenseMap<mlir::Attribute, AutodiffName> known;
-};
 
 /// True for ops whose derivative is zero wherever it exists.
 bool isStepFunction(mlir::Operation *op);
@@ -107,6 +88,19 @@ public:
   mlir::Type getType(Node node) const { return getValue(node).getType(); }
   /// Returns the op that defines the value, or null for arguments.
   mlir::Operation *getOp(Node node) const { return nodes[node].op; }
+  /// True if an op of this name defines it.
+  bool is(Node node, llvm::StringRef name) const {
+    return getOp(node) && isNamed(getOp(node), name);
+  }
+  /// Returns the kind of the collective that defines it, or nullopt.
+  std::optional<CollectiveKind> getCollective(Node node) const {
+    return getOp(node) ? getGuestCollective(getOp(node)) : std::nullopt;
+  }
+  /// True for sums, maxima and the like over devices.
+  bool isSumOverDevices(Node node) const {
+    return getCollective(node) == CollectiveKind::AllReduce ||
+           getCollective(node) == CollectiveKind::ReduceScatter;
+  }
   /// True for a number with a derivative, or a tensor of such.
   bool isDifferentiable(Node node) const {
     return nodes[node].isDifferentiable;
@@ -175,47 +169,23 @@ public:
   void settle(Direction towards, llvm::function_ref<bool(Node)> update) const;
 
 private:
-  /// The facts about a value that follow from its type, which many share.
-  struct TypeFacts {
-    bool isDifferentiable;
-    int64_t count;
-  };
+  class Builder;
   struct NodeData {
     mlir::Value value;
     mlir::Operation *op;
     int64_t count;
     bool isDifferentiable, isTransposed;
   };
-  /// The nodes of values in one call of their function.
-  using Scope = llvm::DenseMap<mlir::Value, Node>;
-
-  Node add(mlir::Value value, bool isTransposed, Scope &scope);
-  void addOp(mlir::Operation *op, Scope &scope, bool isTransposed);
-  void addLoop(mlir::Operation *op, Scope &scope, bool isTransposed);
-  void addBranches(mlir::Operation *op, const BranchesView &branches,
-                   Scope &scope, bool isTransposed);
-  bool addCall(mlir::func::CallOp call, Scope &scope, bool isTransposed);
-  void addStep(mlir::func::FuncOp function);
-  void connect(Edge edge);
-  void pass(mlir::Value source, mlir::Value target, Scope &scope,
-            bool isCarried = false);
   void sortEdges();
-
-  TypeFacts getFacts(mlir::Type type);
 
   std::vector<NodeData> nodes;
   std::vector<Edge> edges;
   /// The numbers of edges by their source; and for each node and the one after
   /// the last, where its edges begin.
   std::vector<size_t> readers, firstSource, firstReader;
-  llvm::DenseMap<mlir::Type, TypeFacts> facts;
-  AutodiffNames names;
   llvm::DenseMap<mlir::Value, Node> first;
   llvm::SmallVector<Node> leaves;
   std::vector<Result> results;
-  llvm::SmallVector<mlir::Operation *> callees;
-  /// As many values or more end the expansion of calls.
-  Node largestSize = 0;
   bool hasNames = false, hasCarried = false;
 };
 
