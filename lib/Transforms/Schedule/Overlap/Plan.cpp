@@ -101,9 +101,7 @@ public:
     std::vector<int64_t> starts(problem.transfers.size());
     for (const Placement &placement : plan.placements)
       starts[placement.transfer] = placement.startBefore;
-    // Calls at the same place keep the order in which they were planned, but
-    // gathers for the next iteration of a loop have time until its end.
-    // Scatters start before them.
+    // Calls at the same place keep the order in which they were planned.
     std::vector<std::pair<Call, size_t>> calls;
     for (const Call &call : plan.calls)
       calls.emplace_back(call, calls.size());
@@ -112,12 +110,8 @@ public:
       // A wait comes after its start at the same place.
       bool isAfterStart =
           call.kind == Call::Room && starts[call.transfer] == call.before;
-      const Transfer &transfer = problem.transfers[call.transfer];
-      bool isForNext = call.kind == Call::Start && transfer.isGather &&
-                       transfer.need == slots.back();
       return std::make_tuple(call.before,
-                             isAfterStart ? Call::Start : call.kind, isForNext,
-                             number);
+                             isAfterStart ? Call::Start : call.kind, number);
     };
     std::sort(calls.begin(), calls.end(), [&](const auto &a, const auto &b) {
       return getOrder(a) < getOrder(b);

@@ -112,20 +112,6 @@ TEST(OverlapPlanTest, ScatterStartsAtOnceOrBeforeTheNextProduct) {
   EXPECT_EQ(str(planOverlap(problem).calls), "start 0@4 wait 0@5");
 }
 
-TEST(OverlapPlanTest, ScattersStartBeforeGathersForTheNextIteration) {
-  // Both could start before the first product. The end of a loop's body needs
-  // the gather.
-  OverlapProblem problem = getProblem(8, {2, 5}, 100);
-  addTransfer(problem, true, 10, 0, -1, 7);
-  addTransfer(problem, false, 10, 1, -1, 6);
-  EXPECT_EQ(str(planOverlap(problem).calls),
-            "start 1@2 start 0@2 wait 1@6 wait 0@7");
-  // A product of this iteration needs it.
-  problem.transfers[0].need = 5;
-  EXPECT_EQ(str(planOverlap(problem).calls),
-            "start 0@2 start 1@2 wait 0@5 wait 1@6");
-}
-
 TEST(OverlapPlanTest, OldestScattersMakeRoom) {
   OverlapProblem problem = getProblem(14, {4, 8, 12}, 20);
   addTransfer(problem, false, 10, 2, 1, 13);
