@@ -204,6 +204,30 @@ func.func @unknown(%w: tensor<7x2xf32>, %x: tensor<16xf32>, %end: tensor<i32>) -
   return %0#2 : tensor<16xf32>
 }
 
+// CHECK-LABEL: func @none
+// CHECK: stablehlo.while({{.*}} : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>{{$}}
+// REMARK: [Missed] not-layers {{.*}}"stays a loop: it has no iteration"
+func.func @none(%w: tensor<7x2xf32>, %x: tensor<16xf32>) -> tensor<16xf32> {
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %c1 = stablehlo.constant dense<1> : tensor<i32>
+  %end = stablehlo.constant dense<0> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %c0, %v = %w, %h = %x) : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1 = stablehlo.dynamic_slice %v, %i, %c0, sizes = [1, 2] : (tensor<7x2xf32>, tensor<i32>, tensor<i32>) -> tensor<1x2xf32>
+    %2 = stablehlo.reshape %1 : (tensor<1x2xf32>) -> tensor<2xf32>
+    %3 = zero.from_local %2 : tensor<2xf32> to <16xf32, dim 0 = ("node", "gpu") on #mesh>
+    %4 = zero.all_gather %3 along ["node", "gpu"] {zpp.origin = {id = 0, role = "weight"}} : <16xf32, dim 0 = ("node", "gpu") on #mesh> to <16xf32, dim 0 = (2, 4) on #mesh>
+    %5 = zero.to_local %4 : <16xf32, dim 0 = (2, 4) on #mesh> to tensor<16xf32>
+    %6 = stablehlo.multiply %h, %5 : tensor<16xf32>
+    %next = stablehlo.add %i, %c1 : tensor<i32>
+    stablehlo.return %next, %v, %6 : tensor<i32>, tensor<7x2xf32>, tensor<16xf32>
+  }
+  return %0#2 : tensor<16xf32>
+}
+
 // Without the last micro-batch, seven are left.
 
 // CHECK-LABEL: func @sums
