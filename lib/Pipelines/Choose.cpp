@@ -106,6 +106,11 @@ static Candidates getPlans(const ZeroPPOptions &options) {
       words += " secondary=none frozen=none";
     if (!(on & kGradients))
       words += " gradients=none reduced=none";
+    // Tuning of what is off would be a wish without effect.
+    if (!(on & kGradients) && options.tuning.rotate != kDefaultRotate)
+      words += " tuning.rotate=32";
+    if (!(on & (kWeights | kGradients)) && options.tuning.block != 128)
+      words += " tuning.block=128";
     plans.push_back({name.str(), words});
   }
   return plans;
@@ -273,21 +278,26 @@ private:
     }
     Candidates ways;
     ways.push_back({"as given", ""});
+    auto limit = static_cast<int64_t>(kWholeFits * options->memoryLimit);
+    // What it has in flight goes by its part of the memory, too.
     ways.push_back({"secondary=1: nodes have one device, so each keeps whole "
                     "weights for the backward pass",
-                    "secondary=1"});
+                    "secondary=1 memory-limit=" + std::to_string(limit)});
     if (failed(rewrite(ways)))
       return failure();
-    auto limit = static_cast<int64_t>(kWholeFits * options->memoryLimit);
+    ways[1].words = "secondary=1";
     // Where links are fast, weights travel as they are.
     bool isSlow =
         llvm::any_of(ways.front().report.entries, [](const auto &entry) {
           return entry.origin.role == Role::Weight && entry.isRewritten;
         });
-    if (!isSlow || ways.back().getPeakBytes() > limit)
-      ways.resize(1);
-    Candidate &best = choose(ways, limit, 1 / (1 - kWholeSaves) - 1);
-    return take(best, &best == &ways[0] ? "" : explain(ways, best, limit));
+    if (!isSlow || ways[1].getPeakBytes() > limit)
+      return take(ways[0], "");
+    Candidate &best =
+        choose(ways, options->memoryLimit, 1 / (1 - kWholeSaves) - 1);
+    return take(best, &best == &ways[0]
+                          ? ""
+                          : explain(ways, best, options->memoryLimit));
   }
 
   /// Whether each node has one device, and the links between them are known.

@@ -99,7 +99,8 @@ llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
   for (auto [bytes, least, what] :
        {std::tuple{settings.coalesceBytes, int64_t(0), "coalesce"},
-        std::tuple{settings.prefetchBytes, kDefaultPrefetchBytes, "prefetch"}})
+        std::tuple{settings.prefetchBytes, kDefaultPrefetchBytes, "prefetch"},
+        std::tuple{options.memoryLimit.getValue(), int64_t(0), "fit into"}})
     if (bytes < least)
       add("expected a number of bytes to " + Twine(what) + ", but got " +
           Twine(bytes));

@@ -404,7 +404,7 @@ def _run(command: list, timeout: float | None, content: str = ""
         errors = [str(diagnostic) for diagnostic in diagnostics
                   if diagnostic.severity == "error"]
         raise CompileError(
-            drop_advice("\n".join(errors) or process.stderr.strip() or
+            drop_advice("\n".join(dict.fromkeys(errors)) or process.stderr.strip() or
                         f"{program} ended with status {process.returncode}"),
             process.stderr)
     for diagnostic in diagnostics:

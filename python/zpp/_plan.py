@@ -76,12 +76,13 @@ class Auto:
 
     def machine(self) -> dict[str, Any]:
         """The same as `compile_text` takes it."""
-        if self.compute is not None and not self.compute > 0:
-            raise ValueError(f"compute: expected a positive number of seconds, but got "
-                             f"{self.compute!r}")
+        for name, what in (("compute", "seconds"), ("memory_limit", "bytes")):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name}: expected a positive number of {what}, but "
+                                 f"got {value!r}")
         given = {"choose": True, "device": self.device or ANY_DEVICE,
-                 "compute-usec": self.compute and repr(self.compute * 1e6),
-                 "memory-limit": self.memory_limit}
+                 "compute-usec": self.compute and float(self.compute) * 1e6,
+                 "memory-limit": self.memory_limit and int(self.memory_limit)}
         return {name: value for name, value in given.items() if value}
 
 
@@ -199,8 +200,13 @@ def plan_text(text: str, options: Options, *, device: str | None,
         # It raises, with the reason.
         report_entries(text, options)
         raise NoCollectivesError("the module has no collectives")
-    rows = {row["name"]: _read(row["name"], with_words(options, row["options"]),
-                               row["report"]) for row in found["plans"]}
+    rows = {}
+    for row in found["plans"]:
+        # With what it has chosen itself.
+        words = [row["options"], *(choice["options"]
+                                   for choice in row["report"]["choices"])]
+        rows[row["name"]] = _read(row["name"], with_words(options, " ".join(words)),
+                                  row["report"])
     predictions = tuple(rows.values())
     first = found["plans"][0]["report"]
     fastest = _with_limit(predictions) if limits else None

@@ -52,6 +52,11 @@
 // WHOLE: Remark="secondary=1: nodes have one device, so each keeps whole weights for the backward pass: predicted 55.7 ms per step, of which 54.5 ms are exposed communication; as given 109.5 ms, 1.97x; 0.71 GiB at the peak"
 // WHOLE-REPORT: "options": "secondary=1"
 // WHOLE-REPORT: "secondary_bytes": 136314880
+// With less memory they fit with less in flight.
+// REDEFINE: %{more} = memory-limit=780000000
+// RUN: %{run} -o whole.mlir 2>&1 | FileCheck %s --check-prefix=TIGHT
+// TIGHT: Remark="in-flight limit 128.0 MiB: {{.*}} 256.0 MiB would take 55.7 ms, but 0.71 GiB of 0.65 GiB"
+// TIGHT: Remark="secondary=1: nodes have one device, {{.*}}; as given {{.*}}; 0.50 GiB at the peak
 // REDEFINE: %{more} = secondary=gpu
 // RUN: %{run} -o whole.mlir 2>&1 | FileCheck %s --check-prefix=PARTS --allow-empty
 // REDEFINE: %{more} = links=node=400gbyte,gpu=400gbyte
@@ -92,6 +97,13 @@
 
 // RUN: not zpp-opt %t/gathered-again.mlir --zero-choose="options=mash=node:2" 2>&1 | FileCheck %s --check-prefix=OPTION
 // OPTION: error: {{.*}}no such option mash
+
+// RUN: not zpp-opt %t/gathered-again.mlir --zeropp="memory-limit=-1 mesh=node:2" 2>&1 | FileCheck %s --check-prefix=LIMIT
+// LIMIT: error: expected a number of bytes to fit into, but got -1
+
+// A second run does not repeat what the first one chose.
+// RUN: zpp-opt %t/less.mlir --zeropp="target=cuda" --remarks-filter=none | FileCheck %s --check-prefix=AGAIN
+// AGAIN-NOT: zpp.choices
 
 // What has no collectives has no best plan.
 // REDEFINE: %{step} = nothing

@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 
 import gpt
 import jax
+import numpy as np
 import pytest
 import zpp
 from training import BATCH, NODES, TINY, train, trainer_of
@@ -90,9 +91,11 @@ def test_the_in_flight_limit_and_what_others_would_give(text, capsys):
 def test_tuning_is_for_the_rows_that_have_formats(text, recwarn):
     found = zpp.plan(text, mesh=NODES, device="h100", weights="i4",
                      tuning=zpp.Tuning(rotate=0, block=64))
-    assert {row.options.tuning for row in found.predictions} == {
-        zpp.Tuning(rotate=0, block=64)}
-    # Not of a row without any.
+    tuned = {row.name: (row.options.tuning.rotate, row.options.tuning.block)
+             for row in found.predictions}
+    assert tuned["ZeRO++"] == tuned["qgZ"] == (0, 64)
+    # Defaults are no wish.
+    assert tuned["qwZ + hpZ"] == (32, 64) and tuned["hpZ"] == (32, 128)
     assert [str(each.message) for each in recwarn] == []
 
 
@@ -171,7 +174,8 @@ def test_bytes_are_those_of_the_report(text, slow):
 
 
 def test_measured_compute_takes_the_place_of_the_model(text, slow):
-    found = zpp.plan(text, mesh=NODES, links=SLOW, compute=0.25)
+    found = zpp.plan(text, mesh=NODES, links=SLOW, compute=np.float64(0.25),
+                     memory_limit=80e9)
     assert found["FSDP"].compute == pytest.approx(0.25)
     # What the techniques add is scaled alike.
     assert found["ZeRO++"].compute == pytest.approx(
@@ -287,6 +291,8 @@ def test_errors(text):
         zpp.plan(text, mesh=NODES, device="abacus")
     with pytest.raises(ValueError, match="compute: expected a positive number"):
         zpp.plan(text, mesh=NODES, compute=0.0)
+    with pytest.raises(ValueError, match="memory_limit: expected a positive number"):
+        zpp.plan(text, mesh=NODES, memory_limit=0)
 
 
 def test_quantities():

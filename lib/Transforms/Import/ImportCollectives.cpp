@@ -17,6 +17,7 @@
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Loops/Planned.h"
 #include "zpp/Transforms/Passes.h"
+#include "zpp/Transforms/Report.h"
 #include "zpp/Transforms/State.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -82,6 +83,7 @@ public:
 
     noteGroupMesh(module);
     machine->set(module);
+    module->removeAttr(report::kChoicesAttr);
     // A plan that the module brings is none of this run.
     module.walk([](Operation *op) { op->removeDiscardableAttr(kLoopAttr); });
     setTaken(module, collectives);

@@ -378,7 +378,8 @@ class LibraryStep(_CountedStep):
              **kwargs) -> Plan:
         """As in `JittedStep`."""
         return self._ask(lambda inner, *given, **named: inner.plan(
-            *given, device=device, compute=compute, **named), args, kwargs)
+            *given, device=device, compute=compute, memory_limit=memory_limit,
+            **named), args, kwargs)
 
     def rewritten(self, *args, **kwargs) -> Rewritten:
         if args or kwargs:
