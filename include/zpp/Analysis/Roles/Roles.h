@@ -109,30 +109,8 @@ llvm::SmallVector<StepCollective> readStepCollectives(mlir::ModuleOp module,
 ///
 /// Roles are two-sided. Whether a collective moves a weight or a gradient
 /// depends on where its value comes from and on where it goes (ZeRO++ section
-/// 2.2):
-///
-/// docs/rules.md has the rules, R1 to R20; `StepCollective::rule` names the one
-/// that decided. In short:
-///
-/// - A gather is a *weight* gather if its operand comes from floating-point
-///   inputs of the step that are weights, if a gradient is computed from it,
-///   and if it is not state. Inputs are weights if the step returns them
-///   updated, if their gradient is reduced, if layers take them as their
-///   weights, or if they are named.
-/// - A value that reaches a result of the step element by element is *state*,
-///   which is not rounded: updated weights, averages of weights, optimizer
-///   state. Only zero-send-updates rounds by how much such weights change.
-/// - A sum over devices that hold different data is a *gradient* if there is a
-///   proof of it (GradientProof.h), if a weight is updated with it, and if no
-///   other gradient is computed from it. What cannot be negative, and what only
-///   divides updates, is a *statistic* instead: rounded to zero, it would make
-///   an update infinite.
-/// - A gather of a gradient, or of state that is made of such, is a *moment* if
-///   products contract it with itself and all that follows is the update of its
-///   weight.
-/// - An all-to-all of activations or their cotangents is an *exchange* if
-///   products with weights that each device has for itself take its rows or
-///   make them.
+/// 2.2). docs/rules.md has the rules; `StepCollective::rule` names the one that
+/// decided.
 ///
 /// The first gather of a weight is forward, later ones are backward.
 void findRoles(mlir::ModuleOp module, const Mesh &mesh,
