@@ -325,11 +325,10 @@ private:
     }
     setLayers(work, plan.dims,
               exchange(stablehlo, work, stack, /*split=*/0, from));
-    int64_t dim = plan.dims.lookup(work.result);
     builder.setInsertionPointAfterValue(work.result);
     StablehloBuilder back(builder, work.gather.getLoc());
-    Value slice = back.slice(exchange(back, work, work.result, work.dim, dim),
-                             dim, 0, layers);
+    Value slice = back.slice(
+        exchange(back, work, work.result, work.dim, /*join=*/0), 0, 0, layers);
     replaceSlices(work, slice);
     eraseGather(work.gather);
   }

@@ -153,7 +153,8 @@ Decision<LayerDims> zpp::findLayers(const OwnedWork &work) {
     if (!flow.add(op))
       return mixes(op);
   auto result = dims.find(work.result);
-  if (result == dims.end() || result->second == work.dim)
+  // A block of a slice that is sent back has elements of one layer.
+  if (result == dims.end() || result->second != 0 || work.dim == 0)
     return mixes(work.result.getDefiningOp());
   return dims;
 }
