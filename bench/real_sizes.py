@@ -44,6 +44,8 @@ def main():
                              "tokens, whose\ngradients cross the nodes once")
     parser.add_argument("--differences", action="store_true",
                         help="weights=i4:delta in place of the default")
+    parser.add_argument("--optimizer", default="adam", choices=("adam", "muon"),
+                        help="of the step; momenta of muon travel as i8")
     args = parser.parse_args()
     for size in args.sizes:
         if size not in SIZES:
@@ -63,7 +65,7 @@ def main():
         for form in args.forms:
             trainer = gpt.Trainer(gpt.Config(
                 **model, mesh=mesh, accumulate=args.micro_batches,
-                **FORMS[form]))
+                optimizer=args.optimizer, **FORMS[form]))
             step = zpp.export(
                 jax.jit(trainer.step, donate_argnums=0),
                 trainer.abstract_state(),
@@ -75,6 +77,7 @@ def main():
                                         for name, count in mesh),
                     device="h100", links=f"node={link}gbit,gpu=400gbyte",
                     weights="i4:delta" if args.differences else None,
+                    moments="i8" if args.optimizer == "muon" else None,
                     tuning=zpp.Tuning(prefetch_bytes=args.prefetch_bytes))
                 row = "differences" if args.differences else "ZeRO++"
                 if args.micro_batches > 1:
