@@ -109,7 +109,9 @@ static Candidates getPlans(const ZeroPPOptions &options) {
     // Tuning of what is off would be a wish without effect.
     if (!(on & kGradients) && options.tuning.rotate != kDefaultRotate)
       words += " tuning.rotate=32";
-    if (!(on & (kWeights | kGradients)) && options.tuning.block != 128)
+    if (!(on & (kWeights | kGradients)) && options.tuning.block != 128 &&
+        options.moments == "none" && options.updated == "none" &&
+        options.exchanges == "none")
       words += " tuning.block=128";
     plans.push_back({name.str(), words});
   }

@@ -85,6 +85,10 @@
 // RUN: %{run} -o best.mlir 2>&1 | FileCheck %s --check-prefix=ALLOWED
 // RUN: not grep -o '"name":"q' %t/plans.json
 // ALLOWED: Remark="FSDP: predicted 553.7 ms
+// Blocks are those of momenta, too.
+// REDEFINE: %{more} = choose=true weights=none gradients=none moments=i8 tuning.block=64
+// RUN: %{run} -o best.mlir && FileCheck %s --check-prefix=BLOCK --input-file=%t/report.json
+// BLOCK-NOT: tuning.block
 // REDEFINE: %{more} = choose=true memory-limit=1
 // RUN: %{run} -o best.mlir 2>&1 | FileCheck %s --check-prefix=NOTHING
 // NOTHING: at the peak; nothing fits into 0.00 GiB, and this needs the least

@@ -242,9 +242,9 @@ static Decision<int64_t> findLayers(WhileView loop,
                      " iterations, and XLA would compile each: " +
                      std::to_string(kMostLayers) + " are the most");
   if (int64_t ops = countOps(loop, counter->trips); ops > kMostOps)
-    return LeftAlone("its " + std::to_string(counter->trips) +
-                     " iterations have " + std::to_string(ops) +
-                     " ops, and XLA would compile all: " +
+    return LeftAlone("it has " + std::to_string(counter->trips) +
+                     " iterations, of " + std::to_string(ops) +
+                     " ops together, and XLA would compile all: " +
                      std::to_string(kMostOps) + " are the most");
   return counter->trips;
 }
