@@ -7,6 +7,7 @@
 
 #include "zpp/Dialect/Guest/Calls.h"
 
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
 
 using namespace mlir;
@@ -21,4 +22,17 @@ func::FuncOp zpp::getCallee(Operation *op) {
                  callee.getBody().hasOneBlock() &&
                  !callee.getBody().front().empty();
   return hasBody ? callee : func::FuncOp();
+}
+
+void zpp::inlineCall(func::CallOp call, func::FuncOp callee) {
+  OpBuilder builder(call);
+  IRMapping mapping;
+  Block &body = callee.getBody().front();
+  mapping.map(body.getArguments(), call.getOperands());
+  for (Operation &op : body.without_terminator())
+    builder.clone(op, mapping);
+  for (auto [result, value] :
+       llvm::zip_equal(call.getResults(), body.getTerminator()->getOperands()))
+    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
+  call.erase();
 }

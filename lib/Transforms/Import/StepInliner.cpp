@@ -8,12 +8,11 @@
 #include "StepInliner.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Builders.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Analysis/Provenance.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ShardyBorders.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -244,16 +243,7 @@ private:
     auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
     if (!callee || !canInline(callee))
       return false;
-    OpBuilder builder(call);
-    IRMapping mapping;
-    Block &body = callee.getBody().front();
-    mapping.map(body.getArguments(), call.getOperands());
-    for (Operation &op : body.without_terminator())
-      builder.clone(op, mapping);
-    for (auto [result, value] : llvm::zip_equal(
-             call.getResults(), body.getTerminator()->getOperands()))
-      result.replaceAllUsesWith(mapping.lookupOrDefault(value));
-    call.erase();
+    zpp::inlineCall(call, callee);
     inlined.insert(callee);
     return true;
   }

@@ -16,6 +16,9 @@ namespace zpp {
 /// empty; null for others, and where `op` is no call.
 mlir::func::FuncOp getCallee(mlir::Operation *op);
 
+/// Replaces `call` by a copy of the body of `callee`, which is one block.
+void inlineCall(mlir::func::CallOp call, mlir::func::FuncOp callee);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_CALLS_H

@@ -7,7 +7,6 @@
 
 #include "Weights/Owners/OwnedWork.h"
 
-#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -108,29 +107,31 @@ static void forEachRead(Operation *op, llvm::function_ref<void(Value)> handle) {
 OwnedWorks::OwnedWorks(ModuleOp module)
     : copies(getModuleCopies(module)), tables(copies.partitions) {}
 
-/// True if `use` cuts out the slice of a value that belongs to the device, as
-/// the gather has them.
-bool OwnedWorks::isOwnSlice(OpOperand &use, const OwnedWork &work) {
+/// The dim in which `use` cuts out the slice of a value that belongs to the
+/// device, as the gather has them; nullopt if it does not.
+std::optional<int64_t> OwnedWorks::getOwnSliceDim(OpOperand &use,
+                                                  const OwnedWork &work) {
   std::string error;
   if (use.getOperandNumber() != 0)
-    return false;
+    return std::nullopt;
   std::optional<PartitionSlice> slice = tables.getSlice(use.getOwner(), error);
   if (!slice)
-    return false;
+    return std::nullopt;
   auto getSize = [&](Value value) {
     return cast<RankedTensorType>(value.getType()).getDimSize(slice->dim);
   };
   std::vector<AxisRef> axes = work.getAxes();
   int64_t size = getSize(slice->op->getResult(0));
   if (getSize(use.get()) != size * zpp::numDevices(axes))
-    return false;
+    return std::nullopt;
   Mesh mesh = AllGatherOp(work.gather).getMeshAttr().getMesh();
-  return llvm::all_of(mesh.getGroups(axes), [&](const auto &group) {
+  bool isOwn = llvm::all_of(mesh.getGroups(axes), [&](const auto &group) {
     return llvm::all_of(llvm::enumerate(group), [&](auto device) {
       return slice->offsets[device.value()] ==
              static_cast<int64_t>(device.index()) * size;
     });
   });
+  return isOwn ? std::optional(slice->dim) : std::nullopt;
 }
 
 Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
@@ -151,10 +152,18 @@ Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
   Block *block = border->getBlock();
   llvm::SetVector<Operation *> ops;
   SmallVector<Value> pending{work.whole};
+  bool isOneResult = true;
   while (!pending.empty())
     for (OpOperand &use : pending.pop_back_val().getUses()) {
       Operation *op = block->findAncestorOpInBlock(*use.getOwner());
-      if (op == use.getOwner() && isOwnSlice(use, work)) {
+      std::optional<int64_t> dim =
+          op == use.getOwner() ? getOwnSliceDim(use, work) : std::nullopt;
+      if (dim) {
+        if (work.slices.empty()) {
+          work.result = use.get();
+          work.dim = *dim;
+        }
+        isOneResult &= use.get() == work.result && *dim == work.dim;
         work.slices.push_back(op);
         continue;
       }
@@ -166,14 +175,9 @@ Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
     }
   if (work.slices.empty())
     return LeftAlone("devices take no slice of what follows from it");
-  work.result = work.slices.front()->getOperand(0);
-  std::string error;
-  work.dim = tables.getSlice(work.slices.front(), error)->dim;
-  for (Operation *slice : work.slices)
-    if (slice->getOperand(0) != work.result ||
-        tables.getSlice(slice, error)->dim != work.dim)
-      return LeftAlone("devices take slices of several tensors that follow "
-                       "from it");
+  if (!isOneResult)
+    return LeftAlone("devices take slices of several tensors that follow "
+                     "from it");
   if (work.result == work.whole)
     return LeftAlone("nothing is computed of it");
   work.ops = ops.takeVector();
@@ -220,19 +224,6 @@ bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b) {
 //===----------------------------------------------------------------------===//
 // Functions
 //===----------------------------------------------------------------------===//
-
-static void inlineCall(func::CallOp call, func::FuncOp callee) {
-  OpBuilder builder(call);
-  IRMapping mapping;
-  Block &body = callee.getBody().front();
-  mapping.map(body.getArguments(), call.getOperands());
-  for (Operation &op : body.without_terminator())
-    builder.clone(op, mapping);
-  for (auto [result, value] :
-       llvm::zip_equal(call.getResults(), body.getTerminator()->getOperands()))
-    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
-  call.erase();
-}
 
 /// The function that `call` calls, if its ops are a computation, or calls of
 /// others; null otherwise.

@@ -46,7 +46,8 @@ public:
   Decision<OwnedWork> read(zero::AllGatherOp gather);
 
 private:
-  bool isOwnSlice(mlir::OpOperand &use, const OwnedWork &work);
+  std::optional<int64_t> getOwnSliceDim(mlir::OpOperand &use,
+                                        const OwnedWork &work);
 
   ModuleCopies copies;
   PartitionTables tables;
