@@ -172,16 +172,14 @@ static bool isStacked(ValueRange received, WhileView loop) {
   return false;
 }
 
-/// True if `values`, in the body of `loop`, follow from numbers that the
-/// iteration before has computed, other than from layers of a stack.
-static bool followFromBefore(ValueRange values, WhileView loop) {
-  return llvm::any_of(getSources(values, loop.getBody()), [&](Value source) {
-    auto carried = dyn_cast<BlockArgument>(source);
-    return carried && carried.getOwner() == &loop.getBody() &&
-           isa<FloatType>(getElementTypeOrSelf(carried)) &&
-           !loop.isInvariant(carried.getArgNumber()) &&
-           !getLayerWrite(loop, carried.getArgNumber());
-  });
+/// True if `value` is numbers that the iteration before has computed, other
+/// than layers of a stack.
+static bool isFromBefore(Value value, WhileView loop) {
+  auto carried = dyn_cast<BlockArgument>(value);
+  return carried && carried.getOwner() == &loop.getBody() &&
+         isa<FloatType>(getElementTypeOrSelf(carried)) &&
+         !loop.isInvariant(carried.getArgNumber()) &&
+         !getLayerWrite(loop, carried.getArgNumber());
 }
 
 /// True if `communication`, in an iteration of `loop`, is that of a layer: of
@@ -190,10 +188,12 @@ static bool followFromBefore(ValueRange values, WhileView loop) {
 /// does not is that of a micro-batch, also where each is stored.
 static bool isOfLayer(const Communication &communication, WhileView loop,
                       BlockArgument number) {
-  bool followsFromBefore = followFromBefore(communication.sent, loop);
+  llvm::SetVector<Value> sources =
+      getSources(communication.sent, loop.getBody());
+  bool followsFromBefore = llvm::any_of(
+      sources, [&](Value source) { return isFromBefore(source, loop); });
   if (communication.isOfWeights)
-    return !followsFromBefore &&
-           getSources(communication.sent, loop.getBody()).contains(number);
+    return !followsFromBefore && sources.contains(number);
   return followsFromBefore && isStacked(communication.received, loop);
 }
 
