@@ -110,8 +110,7 @@ static Candidates getPlans(const ZeroPPOptions &options) {
     if (!(on & kGradients) && options.tuning.rotate != kDefaultRotate)
       words += " tuning.rotate=32";
     if (!(on & (kWeights | kGradients)) && options.tuning.block != 128 &&
-        options.moments == "none" && options.updated == "none" &&
-        options.exchanges == "none")
+        !roundsOthers(options))
       words += " tuning.block=128";
     plans.push_back({name.str(), words});
   }

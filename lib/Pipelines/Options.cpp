@@ -72,6 +72,11 @@ bool zpp::sendsDifferences(const ZeroPPOptions &options) {
   return StringRef(options.weights).ends_with(":delta");
 }
 
+bool zpp::roundsOthers(const ZeroPPOptions &options) {
+  return options.updated != "none" || options.moments != "none" ||
+         options.exchanges != "none";
+}
+
 llvm::SmallVector<std::string> zpp::findErrors(const ZeroPPOptions &options) {
   llvm::SmallVector<std::string> errors;
   auto add = [&](const Twine &error) { errors.push_back(error.str()); };
@@ -141,8 +146,7 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
         " has no effect with gradients=none; write gradients=i8:i4, or leave "
         "tuning.rotate out");
   if (isWish(tuning.block) && options.weights == "none" &&
-      options.gradients == "none" && options.updated == "none" &&
-      options.moments == "none" && options.exchanges == "none")
+      options.gradients == "none" && !roundsOthers(options))
     warnings.push_back("tuning.block=" + std::to_string(tuning.block) +
                        " has no effect, because nothing has a format; write "
                        "weights=i8 or gradients=i8:i4, or leave tuning.block "

@@ -32,6 +32,9 @@ bool sendsDifferences(const ZeroPPOptions &options);
 /// Returns whether gradients of micro-batches are added up within a group.
 bool accumulates(const ZeroPPOptions &options);
 
+/// Returns whether something beside weights and gradients has a format.
+bool roundsOthers(const ZeroPPOptions &options);
+
 /// All reasons why the pipeline cannot do what the options say, with what to
 /// write instead. Empty if it can.
 llvm::SmallVector<std::string> findErrors(const ZeroPPOptions &options);
