@@ -318,7 +318,10 @@ def test_without_the_option_no_bit_changes(step):
 @pytest.mark.parametrize("target", ["portable", "cpu"])
 @pytest.mark.parametrize("step", [by_hand, in_scans], ids=lambda step: step.__name__)
 def test_with_everything_else(step, target):
-    step, state = program_of(step)
+    check_with_everything_else(*program_of(step), target, 0.01)
+
+
+def check_with_everything_else(step, state, target, most_error):
     fast = zpp.jit(step, target=target, mesh=NODES, moments="i8", guard=0.3, **ALL_ON)
     fast(state, batch_of())
     assert {entry["role"] for entry in fast.report()["collectives"]
@@ -327,7 +330,7 @@ def test_with_everything_else(step, target):
         assert any(event["role"] == "moment" for event in fast.report()["schedule"])
         fast.metrics()
         fast(state, batch_of())
-        assert 0.001 < fast.metrics()["error/moments"] < 0.01
+        assert 0.001 < fast.metrics()["error/moments"] < most_error
 
 
 # What is left as it is.

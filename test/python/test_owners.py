@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from test_moments import REPLICATED, WIDTH, batch_of, descend, first_moments
 from test_moments import gather, orthogonalize, own, shard_map, tree
-from training import ALL_ON, AXES, MESH, OFF, same_bits
+from training import AXES, MESH, OFF, same_bits
 
 pytestmark = [pytest.mark.compiler,
               pytest.mark.filterwarnings("ignore:expected a step with"),
@@ -164,14 +164,4 @@ def test_what_has_no_owner(step, reason):
 @pytest.mark.parametrize("step", [moments.by_hand, as_stack],
                          ids=lambda step: step.__name__)
 def test_with_everything_else(step, target):
-    step, state = program_of(step, 8)
-    fast = zpp.jit(step, target=target, mesh=moments.NODES, moments="i8", guard=0.3,
-                   **ALL_ON)
-    fast(state, batch_of())
-    assert {entry["role"] for entry in fast.report()["collectives"]
-            if entry["rewritten"]} == {"weight", "gradient", "moment"}
-    if target == "cpu":
-        assert any(event["role"] == "moment" for event in fast.report()["schedule"])
-        fast.metrics()
-        fast(state, batch_of())
-        assert 0.001 < fast.metrics()["error/moments"] < 0.02
+    moments.check_with_everything_else(*program_of(step, 8), target, 0.02)
