@@ -53,6 +53,12 @@
 // JSON-NEXT:     "outputs": [
 // JSON-NEXT:       240
 // JSON-NEXT:     ],
+// JSON-NEXT:     "arguments": [
+// JSON-NEXT:       0
+// JSON-NEXT:     ],
+// JSON-NEXT:     "results": [
+// JSON-NEXT:       0
+// JSON-NEXT:     ],
 // JSON-NEXT:     "workspace": 512,
 // JSON-NEXT:     "bytes": {
 // JSON-NEXT:       "node": 32,

@@ -126,7 +126,29 @@ static DictionaryAttr getConfig(Operation *op) {
   return op->getAttrOfType<DictionaryAttr>("backend_config");
 }
 
-/// Verifies that a start passes the buffers that its function takes.
+/// Notes which buffers of `row`, that `start` calls, `main` takes and returns.
+static void noteBuffers(Operation *start, HostFunction &row) {
+  for (Value operand : start->getOperands().take_front(row.inputs.size())) {
+    auto argument = dyn_cast<BlockArgument>(operand);
+    bool isOfMain =
+        argument && isa<func::FuncOp>(argument.getOwner()->getParentOp());
+    row.arguments.push_back(isOfMain ? argument.getArgNumber() : -1);
+  }
+  row.results.assign(row.outputs.size(), -1);
+  Operation *end = start->getBlock()->getTerminator();
+  for (auto [place, value] : llvm::enumerate(end->getOperands())) {
+    auto result = dyn_cast<OpResult>(value);
+    if (!result || result.getResultNumber() >= row.results.size())
+      continue;
+    Operation *wait = result.getOwner();
+    if (getCallTarget(wait) == kWaitTarget &&
+        llvm::is_contained(start->getUsers(), wait))
+      row.results[result.getResultNumber()] = place;
+  }
+}
+
+/// Verifies that a start passes the buffers that its function takes, and notes
+/// those of its first call.
 static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
                                  const llvm::StringMap<HostFunction *> &rows) {
   auto name = config.getAs<StringAttr>("function");
@@ -153,6 +175,8 @@ static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
     return call->emitError("expected the buffers of the host function '")
            << row->name << "', but got others; was it bufferized before "
            << "convert-zero-to-xla-ffi?";
+  if (row->results.empty())
+    noteBuffers(call, *row);
   return success();
 }
 
@@ -277,6 +301,8 @@ Bundle::getManifest(ArrayRef<std::pair<StringRef, std::string>> digests) const {
           json.attribute("title", row.title);
           writeList("inputs", row.inputs);
           writeList("outputs", row.outputs);
+          writeList("arguments", row.arguments);
+          writeList("results", row.results);
           json.attribute("workspace", row.workspace);
           json.attributeObject("bytes", [&] {
             for (auto [tier, bytes] : llvm::zip_equal(tiers, row.sent))

@@ -29,6 +29,10 @@ struct HostFunction {
   int64_t workspace = 0;
   /// Bytes that a device sends over each tier of the mesh.
   std::vector<int64_t> sent;
+  /// The arguments of `main` that are its inputs in its first call, and the
+  /// results of `main` that are its outputs; -1 for other values.
+  std::vector<int64_t> arguments;
+  std::vector<int64_t> results;
 };
 
 /// The parts of a rewritten step.

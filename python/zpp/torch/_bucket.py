@@ -16,10 +16,8 @@ import hashlib
 import json
 import math
 import pathlib
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
@@ -33,7 +31,7 @@ from zpp._torch_options import TorchOptions
 #: Bytes of an element of each type.
 _ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 _REPORT = "bucket.json"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,9 +289,9 @@ def _compile_into(folder: pathlib.Path, bucket: Bucket, options: Options
     with _locked(folder.with_suffix(".lock")):
         with contextlib.suppress(*unusable):
             return _read(folder)
-        result, files = _rewrite(bucket, options)
+        reason, files = _rewrite(bucket, options)
         _remove(folder)
-        report = seal({"version": _VERSION, **result}, {})
+        report = seal({"version": _VERSION, "reason": reason}, {})
         write_folder(folder, {**files, _REPORT: report}, (MANIFEST, _REPORT))
         return _read(folder)
 
@@ -306,9 +304,9 @@ def _remove(path: pathlib.Path) -> None:
 
 
 def _rewrite(bucket: Bucket, options: Options
-             ) -> tuple[dict[str, Any], Mapping[str, bytes]]:
-    """The reason why a bucket is left to PyTorch, or the order of the buffers of its
-    function; and the files of its bundle."""
+             ) -> tuple[str, Mapping[str, bytes]]:
+    """The reason why a bucket is left to PyTorch, or an empty one and the files of its
+    bundle."""
     def rewrite(bucket, target, options=options):
         result = rewrite_text(
             bucket.text(sent_as_it_is(bucket)), options, target,
@@ -324,7 +322,7 @@ def _rewrite(bucket: Bucket, options: Options
         reason, _ = rewrite(dataclasses.replace(
             bucket, is_mean=False, difference=""), "portable")
         if reason:
-            return {"reason": reason}, {}
+            return reason, {}
     reason, result = rewrite(bucket, "cuda")
     if not reason and bucket.exact and len(result.bundle.manifest["functions"]) > 1:
         # Nothing can travel with stages, which links ask for. They are not missed: all
@@ -333,24 +331,7 @@ def _rewrite(bucket: Bucket, options: Options
         reason, result = rewrite(bucket, "cuda", options.replace(links=None))
     if not reason and len(result.bundle.manifest["functions"]) > 1:
         reason = "its types would not travel in one message"
-    if reason:
-        return {"reason": reason}, {}
-    inputs, outputs = _find_order(result.text)
-    return ({"reason": "", "inputs": inputs, "outputs": outputs},
-            result.bundle.files)
-
-
-def _find_order(text: str) -> tuple[list[int], list[int]]:
-    """The places of the arguments of a module that are the inputs of its only
-    function, in their order, and of the results that are its outputs."""
-    start, end = (re.search(pattern, text) for pattern in (
-        r'"stablehlo\.custom_call"\(([^)]*)\)', r'"func\.return"\(([^)]*)\)'))
-    assert start and end
-    inputs = [int(number) for number in re.findall(r"%arg(\d+)", start[1])]
-    # A single result of a call has no number.
-    results = [int(number or 0) for number in
-               re.findall(r"%\w+(?:#(\d+))?", end[1])]
-    return inputs, [results.index(place) for place in range(len(results))]
+    return reason, {} if reason else result.bundle.files
 
 
 def _read(folder: pathlib.Path) -> Compiled:
@@ -362,7 +343,7 @@ def _read(folder: pathlib.Path) -> Compiled:
     (function,) = bundle.manifest["functions"]
     return Compiled("", library, function["name"], tuple(function["inputs"]),
                     tuple(function["outputs"]), function["workspace"],
-                    tuple(found["inputs"]), tuple(found["outputs"]),
+                    tuple(function["arguments"]), tuple(function["results"]),
                     function["bytes"])
 
 
