@@ -12,6 +12,8 @@ import values
 from test_fsdp import HELD
 from training import ZEROPP, replicated_mesh
 
+import zpp
+
 ONE_DIM = ("norm.weight", "norm.bias", "up.bias", "down.bias", "gamma")
 DELTA = {**ZEROPP, "weights": "i4:delta"}
 AS_THEY_ARE = {**ZEROPP, "weights": "none"}
@@ -172,6 +174,15 @@ def test_a_guard_steps_down(pool):
                 if entry["kind"] == "all_gather"} for entries in sent]
     # The first two gathers are those before the errors are known.
     assert len(gathers[0]) == 1 and len(gathers[1]) == 2
+
+
+def test_a_guard_takes_one_step_for_all_parameters(pool):
+    options = {**ZEROPP, "weights": "i4", "guard": zpp.Guard(weights=0.05)}
+    for found in pool(values.guarded, options, steps=4):
+        first, second = found["warnings"]
+        assert "'first.weight'" in first and "'spiked'" in second
+        for text in (first, second):
+            assert text.endswith("travel as i8 from the next step on")
 
 
 def test_a_guard_steps_down_from_formats_that_are_not_named(pool):

@@ -158,6 +158,11 @@ class Gauge:
                 found.append(Lost(sample.role, parameter, error, bound))
         return found
 
+    def drop(self, role: str) -> None:
+        """Drops what was measured of the former formats and is not read yet. All ranks
+        call it together."""
+        self._samples = [each for each in self._samples if each.role != role]
+
     def steps_down(self, lost: Lost) -> bool:
         """Whether the guard has a wider format for what is lost, rather than only a
         warning."""

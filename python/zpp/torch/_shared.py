@@ -172,26 +172,29 @@ class Shared:
                   and not each.parameter.sharded_param.requires_grad]
         self._change(self.exact.add(
             frozen, "more than half of them is lost in rounding"))
-        for each in lost:
-            if each.parameter not in frozen:
-                self._act(each)
+        rest = [each for each in lost if each.parameter not in frozen]
+        # One step down, however many parameters ask for it.
+        wider = {role: self._widen(role) for role in dict.fromkeys(
+            each.role for each in rest if self.gauge.steps_down(each))}
+        for each in rest:
+            self._warn(each, wider.get(each.role, ""))
 
-    def _act(self, lost: Lost) -> None:
-        """Has a collective travel in a wider format, or says what is lost."""
+    def _warn(self, lost: Lost, wider: str) -> None:
+        """Says what is lost, and the wider format, if there is one, in which it travels
+        from now on."""
         name = self.exact.names[lost.parameter]
         text = (f"guard: the {lost.role} of '{name}' have become NaN or Inf"
                 if math.isinf(lost.error) else
                 f"guard: the {lost.role} of '{name}' have a relative rounding error of "
                 f"{lost.error:.3g}, above the bound of {lost.bound:.3g}")
-        if self.gauge.steps_down(lost):
-            wider = self._widen(lost.role)
-            if wider:
-                warn(f"{text}; all {lost.role} of module '{self.name}' travel "
-                     f"{'unquantized' if wider == 'none' else f'as {wider}'} from the "
-                     f"next step on")
-        elif (lost.role, lost.parameter) not in self._has_warned:
-            self._has_warned.add((lost.role, lost.parameter))
-            warn(f"{text}; with exact='{name}' they travel as they are")
+        if not self.gauge.steps_down(lost):
+            if (lost.role, lost.parameter) not in self._has_warned:
+                self._has_warned.add((lost.role, lost.parameter))
+                warn(f"{text}; with exact='{name}' they travel as they are")
+        elif wider:
+            warn(f"{text}; all {lost.role} of module '{self.name}' travel "
+                 f"{'unquantized' if wider == 'none' else f'as {wider}'} from the "
+                 f"next step on")
 
     def _widen(self, role: str) -> str:
         """Has weights or gradients travel in the next wider format from now on, and
@@ -205,7 +208,8 @@ class Shared:
         if not narrow:
             return ""
         floor = LADDER[narrow[0] + 1]
-        # What is known of options is known by their identities.
+        self.gauge.drop(role)
+        # `known` has options by their identities, which must not be used again.
         self._former += self.variants
         roles = (role, "reduced") if role == "gradients" else (role,)
         self.variants = [
