@@ -159,8 +159,7 @@ class _Compression:
         self._reductions: dict[tuple[Parameter, ...], tuple[str, Communication]] = {}
         self._most_reductions = _MORE_BUCKETS + 2 * len(self._parameters)
         for weight, each in self._parameters.items():
-            check_group(f"'{each.name}'", weight.ds_process_group,
-                        parse_mesh(self._mesh))
+            check_group(f"'{each.name}'", weight.ds_process_group, self._mesh)
         self._agree({weight.ds_process_group for weight in weights.values()}, {
             "parameters": [[name, list(weight.ds_shape), str(weight.dtype),
                             weight in self._gathers]

@@ -56,8 +56,8 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
       steps_done: steps before this call, for a training that is resumed.
       guard: a bound on relative rounding errors of parameters, as a `zpp.Guard` or a
         number: the module of one above it sends weights, or gradients, in the next
-        wider format from then on. In any case a warning names those of which half is
-        lost.
+        wider format from then on. In any case a warning names parameters that are lost
+        by half.
       **changes: fields of `zpp.torch.Options` that replace those in `options`.
 
     Returns:
@@ -65,7 +65,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
 
     Raises:
       TypeError: if `model` has no module of fully_shard, or one of FSDP1, or if
-        an argument is something else than it should be.
+        an argument is of another type.
       ValueError: if an option, the mesh or a group is not valid, if a module has
         collectives of its user's, or if ranks pass different things.
       RuntimeError: if zpp does not know this version of PyTorch, or if other
@@ -92,11 +92,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
         for _, variant in variants)
     _check_pending(modules)
     _check_rest(model)
-    for name, _, parameters in groups:
-        for group in _fsdp.groups_of(parameters):
-            check_group(_fsdp.title_of(name, parameters), group, parse_mesh(options.mesh))
-        if not _keeps_own(parameters, parse_mesh(options.mesh)):
-            _check_own(name, parameters)
+    _check_groups(groups, str(options.mesh))
 
     names = _pytorch.names_of(model, [parameters for _, _, parameters in groups])
     all_names = {each: name for of_group in names.values()
@@ -145,8 +141,8 @@ def _attach(modules: Mapping[str, FSDPModule],
             _fsdp.restore_collectives(parameters)
             continue
         _fsdp.set_collectives(
-            parameters, None if _keeps_own(parameters, parse_mesh(mesh))
-            else communication.collectives(), reductions.all_reduce)
+            parameters, None if _keeps_own(parameters, mesh) else
+            communication.collectives(), reductions.all_reduce)
         communication.attach()
         _fsdp.attached(module).append(communication)
 
@@ -349,10 +345,19 @@ def _find_links(options: Options, groups: list[Any],
     return find_links(parse_mesh(options.mesh), groups[0][2].device)
 
 
-def check_group(title: str, group: dist.ProcessGroup, tiers: Mapping[str, int]) -> None:
+def _check_groups(groups: list[Any], mesh: str) -> None:
+    """Checks that zpp can send what the groups of parameters send."""
+    for name, _, parameters in groups:
+        for group in _fsdp.groups_of(parameters):
+            check_group(_fsdp.title_of(name, parameters), group, mesh)
+        if not _keeps_own(parameters, mesh):
+            _check_own(name, parameters)
+
+
+def check_group(title: str, group: dist.ProcessGroup, mesh: str) -> None:
     """Checks that the ranks of what has a title differ in whole tiers."""
     try:
-        _mesh.find_tiers(tiers, dist.get_process_group_ranks(group))
+        _mesh.tiers_of_group(mesh, group)
     except ValueError as error:
         raise ValueError(f"{title}: {error}") from None
 
@@ -369,14 +374,13 @@ def _check_own(name: str, parameters: Any) -> None:
             f"reduces between the nodes")
 
 
-def _keeps_own(parameters: Any, tiers: Mapping[str, int]) -> bool:
+def _keeps_own(parameters: Any, mesh: str) -> bool:
     """Whether a group's collectives are its user's, and stay within the fastest tier,
     where they are to be left alone: only replicas are on other nodes."""
     shards = _fsdp.shard_group(parameters)
     return (not _fsdp.has_default_collectives(parameters) and shards is not None
             and _fsdp.replica_group(parameters) is not None
-            and [*_mesh.find_tiers(tiers, dist.get_process_group_ranks(shards))]
-            == [*tiers][-1:])
+            and [*_mesh.tiers_of_group(mesh, shards)] == [*parse_mesh(mesh)][-1:])
 
 
 def check_options(options: Options) -> None:

@@ -184,9 +184,7 @@ def restore_collectives(parameters: Any) -> None:
         setattr(parameters.mesh_info, _REPLICAS, group)
 
 
-#===--------------------------------------------------------------------===#
-# Backward passes
-#===--------------------------------------------------------------------===#
+# Backward passes --------------------------------------------------------------
 
 def replace(parameters: Any, name: str, call: Callable[..., None] | None) -> None:
     """Has `call` called with a function of FSDP2's, and its arguments, in its place; None

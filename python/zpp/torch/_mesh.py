@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The tiers in which the ranks of a process group differ."""
 
+import functools
 import itertools
 import math
 import os
@@ -14,13 +15,15 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from zpp._option_kinds import NO_LINKS, write_mesh
+from zpp._option_kinds import NO_LINKS, parse_mesh, write_mesh
+from zpp._options import describe
+from zpp._torch_options import TorchOptions
 
 _SPEED = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?g(?:bit|byte)"
 #: A link as the compiler reads it: its speed, that of a ring, a latency.
 _LINK = re.compile(rf"[^=]+={_SPEED}(?:/{_SPEED})?(?:\+\S+s)?")
-#: The compiler's default of `Options.gradients`.
-_GRADIENTS = "i8:i4"
+#: The default of `Options.gradients`.
+_GRADIENTS = str(describe(TorchOptions)["gradients"].default)
 
 
 def tiers_of_devices(mesh: DeviceMesh) -> dict[str, int]:
@@ -85,6 +88,12 @@ def find_tiers(mesh: Mapping[str, int], ranks: Sequence[int]) -> dict[str, int]:
             f"the groups of fully_shard consist of")
     return {name: len(part) for name, part in zip(mesh, coordinates)
             if len(part) > 1}
+
+
+@functools.cache
+def tiers_of_group(mesh: str, group: dist.ProcessGroup) -> dict[str, int]:
+    """The same of a process group, and of a mesh as text."""
+    return find_tiers(parse_mesh(mesh), dist.get_process_group_ranks(group))
 
 
 def find_parts(tiers: Mapping[str, int], rank: int) -> list[tuple[int, ...]]:

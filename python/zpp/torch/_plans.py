@@ -85,8 +85,7 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
       role: what the report has in the place of the kind.
     """
     shown = role or kind
-    tiers = _mesh.find_tiers(parse_mesh(mesh),
-                             dist.get_process_group_ranks(group))
+    tiers = _mesh.tiers_of_group(mesh, group)
     name = "+".join(map(_name_of, layout and layout.types or (dtype,)))
     if not elements or not tiers:
         return Plan(shown, name, elements, group, {}, {}, {}, None,
@@ -163,17 +162,14 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
     """A gather over `group`, for the report: by the hop `outer` and one over
     `inner` of what the ranks hold, or where they hold it already, by the latter
     alone."""
-    def tiers_of(part):
-        return _mesh.find_tiers(parse_mesh(mesh),
-                                dist.get_process_group_ranks(part))
-
     elements = outer.elements * dist.get_world_size(outer.group)
-    within = _volume("all_gather", dtype, elements, tiers_of(inner))
+    inner_tiers = _mesh.tiers_of_group(mesh, inner)
+    within = _volume("all_gather", dtype, elements, inner_tiers)
     hops = [] if is_held else [outer]
     if within:
-        hops.append(Plan("all_gather", outer.type, elements, inner,
-                         tiers_of(inner), within, within, None, _WITHIN))
-    tiers = tiers_of(group)
+        hops.append(Plan("all_gather", outer.type, elements, inner, inner_tiers,
+                         within, within, None, _WITHIN))
+    tiers = _mesh.tiers_of_group(mesh, group)
     # What is held is not sent again.
     return _by_hops(outer, group, tiers,
                     _volume("all_gather", dtype, outer.elements, tiers), hops,
@@ -184,7 +180,7 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
 def plan_in_vain(outer: Plan, mesh: str, group: dist.ProcessGroup) -> Plan:
     """A hop that was run ahead of a gather over `group` and whose result was not used,
     for the report: nobody would have sent it otherwise."""
-    tiers = _mesh.find_tiers(parse_mesh(mesh), dist.get_process_group_ranks(group))
+    tiers = _mesh.tiers_of_group(mesh, group)
     return _by_hops(outer, group, tiers, dict.fromkeys(tiers, 0), [outer],
                     outer.reason)
 

@@ -40,9 +40,7 @@ def check_version() -> None:
                 *oldest, *newest, torch.__version__))
 
 
-#===--------------------------------------------------------------------===#
-# Slices
-#===--------------------------------------------------------------------===#
+# Slices -----------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Slices:
@@ -211,9 +209,7 @@ def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
             for each in parameters.fsdp_params]
 
 
-#===--------------------------------------------------------------------===#
-# Process groups
-#===--------------------------------------------------------------------===#
+# Process groups ---------------------------------------------------------------
 
 def factor_of(op: Any) -> float | None:
     """The number with which a reduction multiplies each summand; None if with none."""
@@ -260,7 +256,7 @@ _gathers_by_hand = threading.local()
 
 
 def current_pass() -> tuple[int, int] | None:
-    """The pass that is under way, of which no other one has the value; None if none is,
+    """A value that only the pass that is under way has; None if none is,
     or if the user gathers a module: weights may have been written to before."""
     task = torch._C._current_graph_task_id()
     if getattr(_gathers_by_hand, "is_now", False):
@@ -363,9 +359,7 @@ def is_watched(tensor: torch.Tensor) -> bool:
 record_range = torch._C._profiler._RecordFunctionFast
 
 
-#===--------------------------------------------------------------------===#
-# Exchanges of PyTorch
-#===--------------------------------------------------------------------===#
+# Exchanges of PyTorch ---------------------------------------------------------
 
 # Newer versions have other names for some, and the older ones as wrappers.
 _ALL_GATHER, _REDUCE_SCATTER = (

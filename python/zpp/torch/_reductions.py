@@ -178,10 +178,8 @@ class Reductions:
     def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:
         """Whether a group has ranks that do not sum their gradients in each
         micro-batch."""
-        tiers = parse_mesh(self._mesh)
-        return group is not None and not set(_mesh.find_tiers(
-            tiers, dist.get_process_group_ranks(group))) <= set(
-                _mesh.inner_tiers(options.accumulate, tiers))
+        return group is not None and not {*_mesh.tiers_of_group(self._mesh, group)} <= {
+            *_mesh.inner_tiers(options.accumulate, parse_mesh(self._mesh))}
 
     def _sum_hops(self, options: Options, group: dist.ProcessGroup
                   ) -> Hops | None:
@@ -206,12 +204,9 @@ class Reductions:
                   elements: int, dtype: torch.dtype, reduced: tuple,
                   is_inner: bool) -> Plan:
         """The inner hop, or the outer one of sums in float32."""
-        tiers = parse_mesh(self._mesh)
-        inner = _mesh.inner_tiers(options.accumulate, tiers)
-        along = tuple(
-            name for name in _mesh.find_tiers(
-                tiers, dist.get_process_group_ranks(group))
-            if (name in inner) is is_inner)
+        inner = _mesh.inner_tiers(options.accumulate, parse_mesh(self._mesh))
+        along = tuple(name for name in _mesh.tiers_of_group(self._mesh, group)
+                      if (name in inner) is is_inner)
         dtype = dtype if is_inner else torch.float32
         return make_plan(
             "reduce_scatter", dtype, elements, False, self._mesh, group, options,

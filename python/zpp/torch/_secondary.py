@@ -61,7 +61,7 @@ class Hops:
 @functools.cache
 def make_hops(group: dist.ProcessGroup, size: int, device: torch.device
               ) -> Hops | None:
-    """The hops by secondary groups of so many ranks, of which `group` may have some only;
+    """The hops by secondary groups of `size` ranks, some of which may be outside of `group`;
     None if it lies within one, or has more ranks of one than of another. All ranks of the
     group call this together."""
     ranks = dist.get_process_group_ranks(group)
