@@ -20,7 +20,7 @@ from zpp._compiler import came_from, print_text, report_entries
 from zpp._compiler import report_table
 from zpp._files import write_file
 from zpp._html import render
-from zpp._options import describe
+from zpp._options import TUNING, describe, read_words
 from zpp._rewrite import complete
 from zpp._text import FORMS, TEXTS, check_text, is_pretty
 from zpp._warn import warn
@@ -44,11 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (zpp.CompileError, ImportError, OSError, TypeError, ValueError
             ) as error:
-        message = str(error)
-        if isinstance(error, zpp.CompileError):
-            # The compiler's options have no dashes.
-            message = message.replace("fastest with mesh=", "fastest with --mesh ")
-        print(f"zpp: error: {message}", file=sys.stderr)
+        print(f"zpp: error: {error}", file=sys.stderr)
         _drop_output()
         return 1
     return status
@@ -127,14 +123,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """The fields of zpp.Options and zpp.Tuning."""
-    _add_group(parser.add_argument_group("options"), zpp.Options, "")
-    _add_group(parser.add_argument_group(
-        "options for experts", "The defaults suit most steps."), zpp.Tuning,
-        _TUNING)
+    titles = ("options",), ("options for experts", "The defaults suit most steps.")
+    for title, (prefix, kind) in zip(titles, _GROUPS.items()):
+        _add_group(parser.add_argument_group(*title), kind, prefix)
 
 
-#: Prefix of the names of the fields of zpp.Tuning.
-_TUNING = "tuning."
+#: The types that have the options, by the prefix of their names.
+_GROUPS = {"": zpp.Options, f"{TUNING}.": zpp.Tuning}
 
 
 def _add_group(group: Any, kind: type, prefix: str) -> None:
@@ -152,12 +147,10 @@ def _add_group(group: Any, kind: type, prefix: str) -> None:
 
 
 def _chosen(options: argparse.Namespace) -> zpp.Options:
-    def given(kind: type, prefix: str = "") -> dict[str, Any]:
-        return {name: option.kind.parse(vars(options)[prefix + name])
-                for name, option in describe(kind).items()
-                if prefix + name in vars(options)}
-
-    return zpp.Options(**given(zpp.Options), tuning=given(zpp.Tuning, _TUNING))
+    return zpp.Options(**read_words(
+        f"{name}={value}" for prefix, kind in _GROUPS.items() for name in (
+            prefix + field for field in describe(kind))
+        if (value := vars(options).get(name)) is not None))
 
 
 def _rewrite(options: argparse.Namespace) -> None:

@@ -24,48 +24,43 @@ class Kind:
 
     #: As documentation and `--help` write it.
     values: str
-    #: Returns a value as options keep it; raises ValueError, "expected …, but
-    #: got …", where it is another one.
+    #: Returns a value, or a word of the command line, as options keep it; raises
+    #: ValueError, "expected …, but got …", for another one.
     read: Callable[[Any], Any]
-    #: Makes a value of a word of the command line; `read` says what is wrong with it.
-    parse: Callable[[str], Any] = str
     #: The words, where they are few.
     words: tuple[str, ...] = ()
 
 
-def _parse_number(text: str) -> Any:
-    """An integer, where it is one; what else it may be, the reader says."""
-    return int(text) if re.fullmatch(r"-?\d+", text, re.ASCII) else text
-
-
-def _parse_seconds(text: str) -> Any:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return text
+def _number_in(value: Any) -> Any:
+    """The integer that a word is; other values as they are."""
+    is_number = isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII)
+    return int(value) if is_number else value
 
 
 def choice(*choices: Any) -> Kind:
     """One of several strings or numbers."""
     def read(value: Any) -> Any:
-        if not any(value is one or isinstance(one, str) and value == one
-                   for one in choices):
-            raise ValueError(f"expected {one_of(choices)}, but got {value!r}")
-        return value
+        for one in choices:
+            if value is one or isinstance(value, str) and value == str(one):
+                return one
+        raise ValueError(f"expected {one_of(choices)}, but got {value!r}")
 
     words = tuple(map(str, choices))
-    parse = _parse_number if isinstance(choices[0], int) else str
-    return Kind(",".join(words), read, parse, words)
+    return Kind(",".join(words), read, words)
+
+
+#: The formats of weights, whole or as differences.
+WEIGHTS = choice("none", *FORMATS, *(f"{form}:delta" for form in FORMATS))
 
 
 def _read_boolean(value: Any) -> bool:
-    if value is not True and value is not False:
-        raise ValueError(f"expected True or False, but got {value!r}")
-    return value
+    for one in (False, True):
+        if value is one or isinstance(value, str) and value.lower() == str(one).lower():
+            return one
+    raise ValueError(f"expected True or False, but got {value!r}")
 
 
-BOOLEAN = Kind("false,true", _read_boolean,
-               lambda text: {"false": False, "true": True}.get(text.lower(), text),
-               ("false", "true"))
+BOOLEAN = Kind("false,true", _read_boolean, ("false", "true"))
 
 
 def integer(least: int, most: float = math.inf, *,
@@ -74,6 +69,7 @@ def integer(least: int, most: float = math.inf, *,
     limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
 
     def read(value: Any) -> int:
+        value = _number_in(value)
         if isinstance(value, bool) or not isinstance(value, int) or not (
                 least <= value <= most):
             raise ValueError(
@@ -82,11 +78,12 @@ def integer(least: int, most: float = math.inf, *,
             raise ValueError(f"expected a power of two, but got {value}")
         return value
 
-    return Kind(("a power of two, " if is_power_of_two else "") + limits, read,
-                _parse_number)
+    return Kind(("a power of two, " if is_power_of_two else "") + limits, read)
 
 
 def _read_seconds(value: Any) -> float:
+    with contextlib.suppress(ValueError):
+        value = float(value) if isinstance(value, str) else value
     if isinstance(value, bool) or not (
             isinstance(value, int | float) and 0 < value < math.inf):
         raise ValueError(f"expected a positive number of seconds, but got "
@@ -94,14 +91,15 @@ def _read_seconds(value: Any) -> float:
     return value
 
 
-SECONDS = Kind("a positive number", _read_seconds, _parse_seconds)
+SECONDS = Kind("a positive number", _read_seconds)
 
 
 def _read_group(value: Any) -> str | int:
+    value = _number_in(value)
     return value if isinstance(value, str) else integer(1).read(value)
 
 
-GROUP = Kind("none, a tier, a size", _read_group, _parse_number)
+GROUP = Kind("none, a tier, a size", _read_group)
 
 
 def _read_formats(value: Any) -> str:

@@ -11,7 +11,7 @@ include/zpp/Pipelines/ZeroPP.h is the same for C++; a test compares the two.
 import dataclasses
 import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from zpp import _option_kinds as kinds
@@ -138,8 +138,7 @@ class SharedOptions(_Described):
         "this order.", default_text="the step's own mesh",
         more="using.md#which-option-for-which-machine")
     weights: str | None = option(
-        kinds.choice("none", *FORMATS, *(f"{form}:delta" for form in FORMATS)),
-        "i8",
+        kinds.WEIGHTS, "i8",
         "The format in which weight gathers send (qwZ). With :delta they send "
         "differences to what the others hold, which is kept between steps.",
         more="using.md#weights-by-difference")
@@ -273,12 +272,38 @@ class Options(SharedOptions):
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
+#: The group of the fields of `Tuning` in words.
+TUNING = "tuning"
+
+
 def words_of(options: Options) -> list[str]:
-    """Those that are given, as the command line and ZPP_RUN have them: "mesh=node:2"."""
+    """Returns those that are given, as ZPP_RUN has them: "mesh=node:2"."""
     return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
-            for prefix, values in (("", options), ("tuning.", options.tuning))
+            for prefix, values in (("", options), (f"{TUNING}.", options.tuning))
             for name in describe(type(values))
             if (value := getattr(values, name)) is not None]
+
+
+def read_words(words: Iterable[str]) -> dict[str, Any]:
+    """Reads such words, with - or _ in their names. Returns arguments of `Options`.
+    Raises ValueError for a word that is no option."""
+    known = {"": describe(Options), TUNING: describe(Tuning)}
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        group, _, name = name.replace("-", "_").rpartition(".")
+        if not equals or name not in known.get(group, {}):
+            raise ValueError(f"expected options such as mesh=node:8,gpu:8, but got {word!r}")
+        of = given.setdefault(group, {}) if group else given
+        of[name] = value
+    return given
+
+
+def with_words(options: Options, words: str) -> Options:
+    """The options with others in place of some: "weights=none tuning.block=64"."""
+    given = read_words(words.split())
+    tuning = options.tuning.replace(**given.pop(TUNING, {}))
+    return options.replace(**given, tuning=tuning)
 
 
 #: The names of all options.

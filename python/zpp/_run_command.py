@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=pathlib.Path, metavar="FILE",
                         help="Write what was rewritten, and what was not and why, "
                         "to a file of JSON.")
+    parser.add_argument("--options", choices=("auto",), help="auto: take, for each "
+                        "step, the techniques that are predicted to be the fastest "
+                        "within the memory of the devices. The options below say "
+                        "which may be used, and with which formats.")
     parser.add_argument("program", nargs="+", metavar="COMMAND",
                         help="The program and its arguments: python train.py ...")
 
@@ -58,7 +62,7 @@ def run(options: argparse.Namespace, chosen: Options) -> int:
                          "node:8,gpu:8, but got none")
     _check(chosen)
     program = find_program(options.program)
-    environment = make_environment(chosen, options.report)
+    environment = make_environment(chosen, options.report, options.options)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(program, options.program, environment)
@@ -85,18 +89,19 @@ def find_program(command: Sequence[str]) -> str:
     return found
 
 
-def make_environment(chosen: Options, report: pathlib.Path | None
+def make_environment(chosen: Options, report: pathlib.Path | None, auto: str | None
                      ) -> dict[str, str]:
     """The environment in which Python starts with zpp."""
     startup = str(pathlib.Path(zpp.__file__).resolve().parent / "startup")
     others = os.environ.get("PYTHONPATH")
-    return {**os.environ, VARIABLE: make_words(chosen, report),
+    return {**os.environ, VARIABLE: make_words(chosen, report, auto),
             "PYTHONPATH": startup + (os.pathsep + others if others else "")}
 
 
-def make_words(chosen: Options, report: pathlib.Path | None) -> str:
+def make_words(chosen: Options, report: pathlib.Path | None, auto: str | None = None
+               ) -> str:
     """The text that `zpp._start.parse_words` reads."""
-    words = words_of(chosen)
+    words = [*words_of(chosen), *([f"options={auto}"] if auto else [])]
     if report is not None:
         # The program may change the directory.
         words.append(f"report={report.absolute()}")

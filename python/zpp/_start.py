@@ -96,17 +96,8 @@ def install_from(words: str) -> None:
 
 def parse_words(text: str) -> dict[str, Any]:
     """Arguments of `zpp.install`: "mesh=node:2 tuning.block=64 report=FILE"."""
-    from zpp._options import Options, Tuning, describe
-    known: dict[str, Any] = {**describe(Options), **{
-        f"tuning.{name}": option for name, option in describe(Tuning).items()}}
-    given: dict[str, Any] = {}
-    for word in shlex.split(text):
-        name, equals, value = word.partition("=")
-        name = name.replace("-", "_")
-        if not equals or name not in (*known, "report"):
-            raise ValueError(f"expected words of zpp run such as "
-                             f"mesh=node:8,gpu:8, but got {word!r}")
-        kind, _, expert = name.partition(".")
-        of = given.setdefault(kind, {}) if expert else given
-        of[expert or name] = value if name == "report" else known[name].kind.parse(value)
-    return given
+    from zpp._options import read_words
+    words = shlex.split(text)
+    own = [word for word in words if word.startswith(("options=", "report="))]
+    return {**dict(word.split("=", 1) for word in own),
+            **read_words(word for word in words if word not in own)}

@@ -1,6 +1,6 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The forms of a step in files, and what of text needs no framework."""
+"""The forms of a step in files, and functions on text that need no framework."""
 
 import re
 
@@ -52,3 +52,12 @@ def read_message(error: Exception) -> str:
 def drop_advice(message: str) -> str:
     """The same without advice to pass a flag that zpp does not have."""
     return _ADVICE.sub("", message)
+
+
+def write_bytes(count: float) -> str:
+    """Writes a number of bytes: 1536 as "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"

@@ -37,8 +37,7 @@ class TorchOptions(SharedOptions):
         "then uses.", default_text="the mesh of fully_shard if it has several dims with names "
         "and all ranks, otherwise the hosts, and the ranks on each")
     weights: str | None = option(
-        kinds.choice("none", *kinds.FORMATS,
-                     *(f"{form}:delta" for form in kinds.FORMATS)), "i8",
+        kinds.WEIGHTS, "i8",
         "The format in which weights are gathered (qwZ). With :delta they are "
         "sent as differences to what the secondary group holds.",
         more="torch.md#weights-by-difference")

@@ -9,7 +9,7 @@ import gpt
 import jax
 import pytest
 import zpp
-from training import BATCH, NODES, TINY, trainer_of
+from training import BATCH, NODES, trainer_of
 from zpp import _compiler
 from zpp._plan import Auto
 from zpp.jax import _rewrite
@@ -175,14 +175,14 @@ def test_nodes_of_several_devices_keep_parts(monkeypatch, large):
 @pytest.mark.parametrize("said, expected", [
     (["7", "5"], 5), (["7", "7"], 7), (["7", "0"], None)])
 def test_processes_have_the_same_limit(monkeypatch, said, expected):
-    mesh = trainer_of(TINY).mesh
+    devices = jax.devices()
     monkeypatch.setattr(_rewrite, "get_memory_limit", lambda device: 7)
     monkeypatch.setattr(
         _rewrite, "exchange_between", lambda devices, topic, text: (
             said if (text, topic) == ("7", "memory") else None))
-    assert _rewrite.find_memory_limit(mesh) == expected
+    assert _rewrite.find_memory_limit(devices) == expected
 
 
 def test_devices_that_do_not_say():
     assert _rewrite.find_memory_limit(None) is None
-    assert _rewrite.find_memory_limit(trainer_of(TINY).mesh) is None
+    assert _rewrite.find_memory_limit(jax.devices()) is None

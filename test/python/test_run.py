@@ -21,7 +21,7 @@ import recorded
 
 import zpp
 from zpp import _run_command, _start
-from zpp.jax import _hook, _install, _processes
+from zpp.jax import _hook, _install, _processes, _rewrite
 from zpp.jax._proto import read_fields
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -236,6 +236,26 @@ def test_all_left_alone(module, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize("options, limit, why, is_rewritten", [
+    ({}, 1 << 40, "", True),
+    ({}, 1, "in-flight limit 0 B: ", True),
+    ({"tuning": {"prefetch_bytes": 1 << 20}}, 1, "", True),
+    ({"options": "auto"}, 1 << 40, "FSDP: predicted ", False)])
+def test_memory_limit(module, installed, monkeypatch, options, limit, why, is_rewritten):
+    """The compiler chooses as it does for zpp.jit, and the line says what."""
+    monkeypatch.setattr(_rewrite, "get_memory_limit", lambda device: limit)
+    monkeypatch.setattr(_rewrite, "exchange_between", lambda devices, topic, text: (
+        [text] if topic == f"memory/jit_step/{module.digest}" else []))
+    rewriter = installed(target="cuda", **options)
+    decision = rewriter._decide(module, jax.devices()[:4])
+    assert (decision.content is not None) is is_rewritten
+    choices = [choice["why"] for choice in decision.result.report["choices"]]
+    assert len(choices) == bool(why) and all(each.startswith(why) for each in choices)
+    rewriter._note(module, decision, 0.0)
+    assert all(each in str(rewriter.reports[0]) for each in choices)
+
+
 # Faults ---------------------------------------------------------------------------
 
 
@@ -350,7 +370,7 @@ def test_digest(module):
     def summary(**options):
         rewriter = _install._Rewriter(
             zpp.Options(mesh=MESH, target="portable", **options), None)
-        return rewriter._decide(module).summary(rewriter.options)
+        return rewriter._decide(module, devices_of(0)).summary(rewriter.words)
     assert summary() == summary()
     assert summary()["digest"] != summary(weights="i4")["digest"]
 
@@ -587,7 +607,7 @@ def test_own_sitecustomize_runs(tmp_path):
 def test_wrong_words(tmp_path):
     result = start("import jax", words="mesh=node:2 format=i8", cwd=tmp_path)
     assert result.returncode != 0
-    assert "expected words of zpp run such as" in result.stderr
+    assert "ZPP_RUN: expected options such as mesh=" in result.stderr
 
 
 @pytest.mark.parametrize("run, message", [
@@ -608,9 +628,10 @@ def test_words_come_back(tmp_path):
     options = zpp.Options(mesh=MESH, weights="i4", regather=True, secondary=2,
                           links={"node": "50gbit", "gpu": "400gbyte"},
                           tuning=zpp.Tuning(block=64, compile_timeout=1e-5))
-    words = _run_command.make_words(options, tmp_path / "a report.json")
+    words = _run_command.make_words(options, tmp_path / "a report.json", "auto")
     given = _start.parse_words(words)
     assert given.pop("report") == str(tmp_path / "a report.json")
+    assert given.pop("options") == "auto"
     assert zpp.Options(**given) == options
 
 

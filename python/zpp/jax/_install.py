@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
@@ -26,9 +26,11 @@ from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
 from zpp._option_kinds import MEASURED, parse_mesh
 from zpp._options import Options, words_of
+from zpp._plan import Auto, split_auto
 from zpp._release import find_version
+from zpp._text import write_bytes
 from zpp.jax import _hook, _processes, _runtime
-from zpp.jax._rewrite import cuda_if_possible, is_as_written
+from zpp.jax._rewrite import cuda_if_possible, find_machine, is_as_written
 
 #: Options that keep state between calls, each with the word for none.
 _STATEFUL = {"weights": "i8", "frozen": "none"}
@@ -65,23 +67,15 @@ class ModuleReport:
         entries = self.report["collectives"]
         left = [entry for entry in entries if not entry["rewritten"]]
         tiers = ", ".join(
-            f"{_bytes(before)} -> {_bytes(self.report['total']['after'].get(tier, 0))}"
-            f" over {tier}"
+            f"{write_bytes(before)} -> "
+            f"{write_bytes(self.report['total']['after'].get(tier, 0))} over {tier}"
             for tier, before in self.report["total"]["before"].items() if before)
         text = (f"{self.name}: {tiers} per device and step; {len(entries) - len(left)} "
                 f"of {len(entries)} collectives rewritten in {self.seconds:.1f} s "
                 f"(target {self.target})")
         if left:
             text += f"; left alone: {_most_common(entry['reason'] for entry in left)}"
-        return text
-
-
-def _bytes(count: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    power = 0
-    while count >= 1024 and power < len(units) - 1:
-        count, power = count / 1024, power + 1
-    return f"{count:.{min(power, 1)}f} {units[power]}"
+        return "; ".join([text, *(choice["why"] for choice in self.report["choices"])])
 
 
 def _most_common(reasons: Iterable[str], most: int = 2) -> str:
@@ -106,17 +100,16 @@ class _Decision:
     reason: str | None
     result: Rewritten | None = None
 
-    def summary(self, options: Options) -> dict[str, Any]:
-        """The part that all processes must have in common. Paths of files, which differ
-        between hosts, are not among it."""
+    def summary(self, words: str) -> dict[str, Any]:
+        """The part that all processes must have in common, with the words of their
+        options. Paths of files, which differ between hosts, are not among it."""
         if self.content is None or self.result is None:
             return {"text": f"left as it was ({self.reason})", "digest": "left"}
         entries = [{name: value for name, value in entry.items()
                     if name not in ("location", "locations")}
                    for entry in self.result.report["collectives"]]
-        words = " ".join(words_of(options))
-        common = json.dumps([find_version(), self.result.target, words, entries],
-                            sort_keys=True)
+        common = json.dumps([find_version(), self.result.target, words, entries,
+                             self.result.report["choices"]], sort_keys=True)
         return {"text": f"zpp {find_version()} with {words} for target "
                         f"{self.result.target}",
                 "digest": hashlib.sha256(common.encode()).hexdigest()}
@@ -125,8 +118,12 @@ class _Decision:
 class _Rewriter:
     """The callback, and what it has done so far."""
 
-    def __init__(self, options: Options, report: str | os.PathLike | None):
+    def __init__(self, options: Options, report: str | os.PathLike | None,
+                 auto: Auto | None = None):
         self.options = options
+        self.auto = auto
+        #: The options in words.
+        self.words = " ".join([*words_of(options), *([repr(auto)] if auto else [])])
         self.reports: collections.deque[ModuleReport] = collections.deque(
             maxlen=_MOST_REPORTS)
         self._path = report
@@ -148,7 +145,7 @@ class _Rewriter:
 
     def cache_key(self) -> str:
         """The part of the keys of JAX's persistent cache that stands for zpp."""
-        return f"zpp {find_version()} {' '.join(words_of(self.options))}"
+        return f"zpp {find_version()} {self.words}"
 
     def rewrite(self, content: bytes) -> bytes | None:
         """The new module, or None if it stays."""
@@ -167,7 +164,7 @@ class _Rewriter:
             # All processes have this reason.
             decision = _Decision(None, reason)
         else:
-            decision = self._decide(module)
+            decision = self._decide(module, devices)
             self._agree(module, decision, devices)
             if decision.content is not None:
                 decision = self._load(decision, devices)
@@ -192,15 +189,20 @@ class _Rewriter:
                     f"of mesh={self.options.mesh}")
         return module.why_not()
 
-    def _decide(self, module: _hook.HloModule) -> _Decision:
+    def _decide(self, module: _hook.HloModule, devices: Sequence[jax.Device]
+                ) -> _Decision:
         try:
-            text = module.to_stablehlo()
-            result = rewrite_text(text, self.options, self.target)
+            # The topic is as that of `_agree`.
+            machine = find_machine(self.options, self.target, self.auto, devices,
+                                   f"memory/{module.name}/{module.digest}")
+            result = rewrite_text(module.to_stablehlo(), self.options, self.target,
+                                  machine=machine)
             if is_as_written(result):
-                entries = result.report["collectives"]
-                return _Decision(None, _most_common(
-                    entry["reason"] for entry in entries) or "no collectives",
-                    result)
+                report = result.report
+                chosen = "; ".join(choice["why"] for choice in report["choices"])
+                return _Decision(None, chosen or _most_common(
+                    entry["reason"] for entry in report["collectives"])
+                    or "no collectives", result)
             return _Decision(module.with_stablehlo(result.text), None, result)
         except Exception as error:
             self.warn(module.name, error)
@@ -217,7 +219,7 @@ class _Rewriter:
             # each process.
             texts = _processes.exchange(
                 f"run/{module.name}/{module.digest}",
-                json.dumps(decision.summary(self.options)), processes, _AGREE_SECONDS)
+                json.dumps(decision.summary(self.words)), processes, _AGREE_SECONDS)
         except RuntimeError as error:
             raise DisagreementError(str(error)) from error
         said = {process: json.loads(text) for process, text in texts.items()}
@@ -268,7 +270,7 @@ class _Rewriter:
         if self._path is None or _hook.process_index() != 0:
             return
         content = {
-            "version": find_version(), "options": " ".join(words_of(self.options)),
+            "version": find_version(), "options": self.words,
             "modules": [{"rewritten": each.rewritten, **dataclasses.asdict(each)}
                         for each in self.reports]}
         try:
@@ -335,37 +337,44 @@ def _transform(content: bytes) -> bytes | None:
         _inside.is_inside = False
 
 
-def install(mesh: Any = None, *, report: str | os.PathLike | None = None,
-            **options: Any) -> None:
+def install(mesh: Any = None, *,
+            options: Options | Auto | Literal["auto"] | None = None,
+            report: str | os.PathLike | None = None, **changes: Any) -> None:
     """Rewrites the collectives of all steps that this process compiles for
     NVIDIA GPUs from now on, as `zpp run` does.
 
         zpp.install(mesh="node:8,gpu:8", weights="i8", gradients="i8:i4")
 
     Steps are plain `jax.jit`s with shardings. Modules in which nothing is
-    rewritten stay as they are, by the same bytes. A module cannot keep state.
+    rewritten stay as they are, by the same bytes. A module cannot keep state. As with
+    `zpp.jit`, less is in flight where the devices have too little memory.
 
     Args:
       mesh: the tiers of the devices, from the slowest link to the fastest.
+      options: as in `zpp.jit`: a `zpp.Options`; or "auto" or a `zpp.Auto`, for the
+        techniques that are predicted to be the fastest for each module.
       report: a file that says, as JSON, what was rewritten.
-      **options: fields of `zpp.Options`.
+      **changes: fields of `zpp.Options`, which replace those in `options`.
 
     Raises:
       RuntimeError: if JAX has no hook here; the message says what to do.
       ValueError: if an option is not valid, or keeps state.
     """
     global _current, _cache
-    if mesh is None:
+    given, auto = split_auto(options)
+    if mesh is not None:
+        changes = {"mesh": mesh, **changes}
+    chosen = check_options(given.replace(**changes))
+    if chosen.mesh is None:
         raise ValueError("expected mesh, the tiers of all devices such as "
                          "'node:8,gpu:8', but got none")
-    chosen = check_options(Options(mesh=mesh, **options))
     if reason := _hook.obstacle():
         raise RuntimeError(reason)
     if _current is not None:
         raise RuntimeError("expected zpp.uninstall before another zpp.install, "
                            "but zpp is installed")
     _hook.probe()
-    _current = _Rewriter(chosen, report)
+    _current = _Rewriter(chosen, report, auto)
     _cache = _hook.CompilationCache(_current.cache_key,
                                     lambda: rewriter.uses_runtime)
     rewriter = _current

@@ -40,7 +40,7 @@ def find_links(mesh: str | None, devices: jax.sharding.Mesh) -> str | None:
         describe_host([f"{device.device_kind} {device.local_hardware_id}"
                        for device in tiers.devices.flat
                        if device.process_index == jax.process_index()]),
-        name, functools.partial(exchange_between, devices, f"links/{name}"),
+        name, functools.partial(exchange_between, [*devices.devices.flat], f"links/{name}"),
         lambda: measure(tiers))
 
 

@@ -3,13 +3,14 @@
 """`zpp.rewrite` of what JAX exports."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
 from zpp._compiler import Rewritten, find_bundler, logger, rewrite_text
 from zpp._compiler import warn_if_nothing_was_rewritten, with_choices
-from zpp._effects import warn_of_no_effect
+from zpp._effects import WHY, warn_of_no_effect
 from zpp._option_kinds import MEASURED
 from zpp._options import Options
 from zpp._plan import ANY_DEVICE, Auto
@@ -47,7 +48,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             raise
         text, is_complete = step.text(), False
         warn_of_shardings(error)
-    machine = _find_machine(options, target, auto, devices)
+    machine = find_machine(options, target, auto,
+                           None if devices is None else [*devices.devices.flat])
     result = rewrite_text(text, options, target, machine=machine)
     options = with_choices(options, result)
     if is_complete and not (auto and result.report["choices"]):
@@ -76,18 +78,26 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
     return dataclasses.replace(result, step=rewritten)
 
 
-def _find_machine(options: Options, target: str, auto: Auto | None,
-                  devices: jax.sharding.Mesh | None) -> dict:
-    """The facts by which the compiler chooses: by default an in-flight limit that fits
-    the memory of the devices, and whole weights where nodes have one device."""
-    if auto:
-        return complete_auto(auto, devices).machine()
-    if (target == "portable" or devices is None
-            or options.tuning.prefetch_bytes is not None):
+def find_machine(options: Options, target: str, auto: Auto | None,
+                 devices: Sequence[jax.Device] | None, topic: str = "memory") -> dict:
+    """Returns the facts by which the compiler chooses: by default an in-flight limit that
+    fits the memory of the devices, and whole weights where nodes have one device. With
+    `auto`, all that the options leave open.
+
+    Args:
+      devices: those that will run the step, whose processes all call this, where it is
+        known.
+      topic: what they call it for.
+    """
+    if auto is None and (target == "portable" or devices is None
+                         or options.tuning.prefetch_bytes is not None):
         return {}
-    limit = find_memory_limit(devices)
-    return {"memory-limit": limit, "device": find_device() or ANY_DEVICE
-            } if limit else {}
+    own = auto or Auto()
+    device = own.device or find_device()
+    limit = own.memory_limit or find_memory_limit(devices, topic)
+    if auto is None:
+        return {"memory-limit": limit, "device": device or ANY_DEVICE} if limit else {}
+    return dataclasses.replace(auto, device=device, memory_limit=limit).machine()
 
 
 def with_links(options: Options, target: str, devices: jax.sharding.Mesh | None
@@ -162,7 +172,7 @@ def _advice_for(rule: str, kind: str, lacks_weights: bool) -> str:
     if lacks_weights:
         return (". To get ZeRO-3, constrain activations to the axes of the batch "
                 "(jax.lax.with_sharding_constraint)")
-    return ". docs/why.md says of each reason what helps"
+    return f". {WHY}"
 
 
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
@@ -176,40 +186,23 @@ def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
 
 #: Devices that the compiler knows, as JAX calls them.
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
-def complete_auto(auto: Auto, devices: jax.sharding.Mesh | None) -> Auto:
-    """The same with what JAX knows of its devices.
-
-    Args:
-      devices: those that will run a step; by default all of this process.
-    """
-    if auto.device is None:
-        auto = dataclasses.replace(auto, device=find_device())
-    if auto.memory_limit is None:
-        auto = dataclasses.replace(auto, memory_limit=find_memory_limit(devices))
-    return auto
-
-
 def find_device() -> str | None:
     """The name by which the compiler knows the devices of this process, if it does."""
     kind = jax.local_devices()[0].device_kind.lower()
     return next((name for name in _DEVICES if name in kind), None)
 
 
-def find_memory_limit(devices: jax.sharding.Mesh | None) -> int | None:
-    """The bytes that JAX may use of the device that has the fewest; None where it does
-    not say. All processes of the devices call it, and get the same.
-
-    Args:
-      devices: by default those of this process.
-    """
+def find_memory_limit(devices: Sequence[jax.Device] | None, topic: str = "memory"
+                      ) -> int | None:
+    """Returns the bytes that JAX may use of the device that has the fewest; None where it
+    does not say. All processes of the devices, by default this one, call it, and get the
+    same."""
     own = jax.local_devices() if devices is None else [
-        device for device in devices.devices.flat
-        if device.process_index == jax.process_index()]
-    limits = [get_memory_limit(device) for device in own]
+        device for device in devices if device.process_index == jax.process_index()]
+    limit = min(map(get_memory_limit, own), default=0)
     if devices is not None:
-        limits = list(map(int, exchange_between(
-            devices, "memory", str(min(limits, default=0)))))
-    return min(limits, default=0) or None
+        limit = min(map(int, exchange_between(devices, topic, str(limit))))
+    return limit or None
 
 
 def get_memory_limit(device: jax.Device) -> int:
