@@ -98,7 +98,11 @@ DictionaryAttr zpp::getOriginAttr(MLIRContext *context, const Origin &origin) {
   addText("group", origin.group);
   addNumber("id", origin.id);
   addText("kind", getKindName(origin.kind));
+  if (origin.lacks)
+    add("lacks", origin.lacks);
   addNumber("model_bytes", origin.modelBytes);
+  if (origin.isSlower)
+    add("slower", builder.getUnitAttr());
   addText("phase", getPhaseName(origin.phase));
   if (!origin.reason.empty())
     addText("reason", origin.reason);
@@ -174,6 +178,8 @@ static Origin readOrigin(DictionaryAttr attr) {
   if (auto gets = attr.getAs<ArrayAttr>("gets"))
     for (auto word : gets.getAsRange<StringAttr>())
       origin.gets.push_back(word.str());
+  origin.lacks = attr.getAs<DictionaryAttr>("lacks");
+  origin.isSlower = attr.contains("slower");
   origin.floor = readFloor(attr);
   origin.exact = attr.getAs<StringAttr>("exact");
   origin.isConditional = attr.contains("conditional");
@@ -283,26 +289,56 @@ void zpp::copyOrigin(Operation *from, Operation *to) {
       to->setAttr(name, attr);
 }
 
-void zpp::addGets(Operation *op, StringRef what) {
-  Builder builder(op->getContext());
-  auto add = [&](Attribute attr) -> Attribute {
+/// Changes each origin of `op`.
+static void changeOrigins(Operation *op,
+                          llvm::function_ref<void(NamedAttrList &)> change) {
+  auto changed = [&](Attribute attr) -> Attribute {
     auto origin = dyn_cast<DictionaryAttr>(attr);
     if (!origin)
       return attr;
-    llvm::SmallSetVector<Attribute, 4> gets;
-    if (auto earlier = origin.getAs<ArrayAttr>("gets"))
-      gets.insert_range(earlier);
-    gets.insert(builder.getStringAttr(what));
     NamedAttrList attrs(origin);
-    attrs.set("gets", builder.getArrayAttr(gets.getArrayRef()));
+    change(attrs);
     return attrs.getDictionary(op->getContext());
   };
   Attribute origin = op->getAttr(kOriginAttr);
   if (auto several = dyn_cast_or_null<ArrayAttr>(origin))
     op->setAttr(kOriginAttr,
-                builder.getArrayAttr(llvm::map_to_vector(several, add)));
+                ArrayAttr::get(op->getContext(),
+                               llvm::map_to_vector(several, changed)));
   else if (origin)
-    op->setAttr(kOriginAttr, add(origin));
+    op->setAttr(kOriginAttr, changed(origin));
+}
+
+void zpp::addGets(Operation *op, StringRef what) {
+  Builder builder(op->getContext());
+  changeOrigins(op, [&](NamedAttrList &origin) {
+    llvm::SmallSetVector<Attribute, 4> gets;
+    if (auto earlier = dyn_cast_or_null<ArrayAttr>(origin.get("gets")))
+      gets.insert_range(earlier);
+    gets.insert(builder.getStringAttr(what));
+    origin.set("gets", builder.getArrayAttr(gets.getArrayRef()));
+  });
+}
+
+/// Adds a reason to earlier ones, once.
+static StringAttr addReason(MLIRContext *context, Attribute earlier,
+                            const Twine &more) {
+  std::string all = more.str();
+  if (auto first = dyn_cast_or_null<StringAttr>(earlier))
+    all = first.getValue().contains(all)
+              ? first.str()
+              : (first.getValue() + "; " + all).str();
+  return StringAttr::get(context, all);
+}
+
+void zpp::addLacks(Operation *op, StringRef what, const Twine &why) {
+  changeOrigins(op, [&](NamedAttrList &origin) {
+    NamedAttrList lacks;
+    if (auto earlier = dyn_cast_or_null<DictionaryAttr>(origin.get("lacks")))
+      lacks = earlier;
+    lacks.set(what, addReason(op->getContext(), lacks.get(what), why));
+    origin.set("lacks", lacks.getDictionary(op->getContext()));
+  });
 }
 
 /// The keys of `zpp.source`.
@@ -337,23 +373,26 @@ void zpp::restoreSource(Operation *from, Operation *to) {
     to->setDiscardableAttrs(attributes);
 }
 
-void zpp::leaveAlone(Operation *op, StringRef pass, const LeftAlone &why) {
+void zpp::leaveAlone(Operation *op, StringRef pass, const LeftAlone &why,
+                     StringRef lacks) {
   leaveAlone(op, pass, Twine(why.getReason()));
+  if (!lacks.empty())
+    addLacks(op, lacks, why.getReason());
+  if (why.isSlower())
+    changeOrigins(op, [&](NamedAttrList &origin) {
+      origin.set("slower", UnitAttr::get(op->getContext()));
+    });
 }
 
 void zpp::leaveAlone(Operation *op, StringRef pass, const Twine &reason) {
-  // Several passes may each add their reason, once.
-  std::string all = reason.str();
-  if (auto earlier = op->getAttrOfType<StringAttr>(kReasonAttr))
-    all = earlier.getValue().contains(all)
-              ? earlier.str()
-              : (earlier.getValue() + "; " + all).str();
-  op->setAttr(kReasonAttr, StringAttr::get(op->getContext(), all));
+  // Several passes may each add theirs.
+  op->setAttr(kReasonAttr,
+              addReason(op->getContext(), op->getAttr(kReasonAttr), reason));
   remarkMissed(op, pass, "left-alone")
       << (op->getName().getStringRef() + " is left alone: " + reason).str();
 }
 
-void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
+std::string zpp::getWhyNoCollectives(ModuleOp module) {
   int64_t devices = getNumDevices(module).value_or(1);
   std::string why =
       hasUnappliedShardings(module)
@@ -364,8 +403,11 @@ void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
                      : "its " + std::to_string(devices) +
                            " devices exchange nothing, and no sharding says "
                            "that they should";
-  remarkMissed(module, pass, "no-collectives")
-      << "the module has no collectives: " + why;
+  return "the module has no collectives: " + why;
+}
+
+void zpp::remarkNoCollectives(ModuleOp module, StringRef pass) {
+  remarkMissed(module, pass, "no-collectives") << getWhyNoCollectives(module);
 }
 
 void zpp::remarkRewrite(Operation *op, StringRef pass, const Twine &what) {

@@ -5,18 +5,17 @@
 import dataclasses
 import json
 import logging
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
 from zpp._option_kinds import MEASURED, NO_LINKS
-from zpp._options import Options, describe
+from zpp._options import TUNING, Options, describe, with_words
+from zpp._release import find_part, is_part
 from zpp._text import drop_advice
 from zpp._warn import warn
 
@@ -107,8 +106,8 @@ def compile_text(text: str, options: Options, target: str, start: str = "none",
 
     Args:
       target: "portable", "cuda" or "cpu"; that of `options` is ignored.
-      start: what of the state the step begins rather than takes: "all",
-        "frozen" or "none".
+      start: the part of the state that the step begins, rather than takes it:
+        "all", "frozen" or "none".
       phases: the pipelines to run: all of zeropp, or some of its phases.
       machine: options of the pipeline by which it chooses what `options` leave
         open: the "device", on which the report then predicts time and memory, its
@@ -122,42 +121,24 @@ def compile_text(text: str, options: Options, target: str, start: str = "none",
     device, limit = machine.get("device"), machine.get("memory-limit")
     pipeline = _pipeline(options, target) | machine
     pipeline["start"] = None if start == "none" else start
-    source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        folder = pathlib.Path(name)
-        output, report = folder / "rewritten.mlir", folder / "report.json"
+        report = pathlib.Path(name, "report.json")
         report_options = {"mesh": options.mesh, "format": "json",
                           "output": report, "device": device,
                           "compute-scale": repr(scale) if device else None,
                           "links": device and pipeline["links"]}
         # The input and the output are verified in any case.
-        remarks = _run([
-            find_compiler(), source, *_import_of_compiled(text, options),
-            *(f"--{phase}={_join(pipeline)}" for phase in phases),
-            f"--zero-report={_join(report_options)}", "--verify-each=false",
-            "--mlir-print-debuginfo", "-o", output],
-            options.tuning.compile_timeout, content)
+        rewritten, remarks = _run_opt(
+            text, [*(f"--{phase}={_join(pipeline)}" for phase in phases),
+                   f"--zero-report={_join(report_options)}", "--verify-each=false",
+                   "--mlir-print-debuginfo"], options)
         entries = {**json.loads(report.read_text()), "links": pipeline["links"],
                    **({"memory_limit": limit} if limit else {})}
-        result = Rewritten(output.read_text(), entries, tuple(remarks), target)
+        result = Rewritten(rewritten, entries, tuple(remarks), target)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
     return result
-
-
-def with_words(options: Options, words: str) -> Options:
-    """The options with others in place of some: "weights=none tuning.block=64"."""
-    given = dict(word.split("=", 1) for word in words.split())
-
-    def changes(kind: type, prefix: str = "") -> dict[str, Any]:
-        return {name: option.kind.parse(given[word])
-                for name, option in describe(kind).items()
-                if (word := prefix + name.replace("_", "-")) in given}
-
-    tuning = options.tuning
-    return options.replace(**changes(type(options)), tuning=tuning.replace(
-        **changes(type(tuning), "tuning.")))
 
 
 def with_choices(options: Options, result: Rewritten) -> Options:
@@ -188,33 +169,15 @@ def _with_bundle(result: Rewritten, options: Options) -> Rewritten:
 _IMPORT = "--zero-import-partitioned"
 
 
-def _is_compiled(text: str, options: Options) -> bool:
-    """Whether this is HLO from inside of XLA's compiler, which does not say on
-    how many devices it runs. A step of JAX says it."""
-    return (options.mesh is not None and "mhlo.is_dynamic" in text
-            and "mhlo.num_partitions" not in text
-            and "sdy.manual_computation" not in text)
-
-
-def _import_of_compiled(text: str, options: Options) -> list[str]:
-    """The flag that imports such a module."""
-    return ([f"--zero-import-compiled=mesh={options.mesh}"]
-            if _is_compiled(text, options) else [])
-
-
 def import_partitioned(text: str) -> str:
     """The program of XLA's partitioner as one that jax.export can have: with
     scatters where it has sums and slices, and groups of the step's devices."""
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        output = pathlib.Path(name, "imported.mlir")
-        _run([find_compiler(), "-", _IMPORT, "--mlir-print-debuginfo",
-              "-o", output], None, text)
-        return output.read_text()
+    return _run_opt(text, [_IMPORT, "--mlir-print-debuginfo"])[0]
 
 
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
-    pipeline = _words(options) | _words(options.tuning, "tuning.")
+    pipeline = _words(options) | _words(options.tuning, f"{TUNING}.")
     pipeline["links"] = _speeds(options)
     pipeline["floors"] = options.floors or None
     for name in ("weights_of", "gradients_of"):
@@ -246,73 +209,57 @@ def _words(options: Any, prefix: str = "") -> dict:
 
 
 def predict_plans(text: str, options: Options, target: str,
-                  machine: dict[str, Any]) -> dict | None:
-    """The compiler's predictions of each set of techniques that the options allow, and
-    the best one; None for a module without collectives.
+                  machine: dict[str, Any]) -> dict:
+    """Returns the compiler's predictions of each set of techniques that the options
+    allow, and the best one. Raises ValueError for a module without collectives.
 
     Args:
       machine: as in `compile_text`, with "choose".
     """
-    source, content = source_of(text)
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         plans = pathlib.Path(name, "plans.json")
         pipeline = _pipeline(options, target) | machine | {"plans": plans}
         # Remarks would be a tenth of the time, and nobody reads them.
-        _run([find_compiler(), source, *_import_of_compiled(text, options),
-              f"--zeropp={_join(pipeline)}", "--verify-each=false",
-              "--remarks-filter=none", "-o", os.devnull],
-             options.tuning.compile_timeout, content)
-        return json.loads(plans.read_text()) if plans.exists() else None
+        _run_opt(text, [f"--zeropp={_join(pipeline)}", "--verify-each=false",
+                        "--remarks-filter=none"], options)
+        if not plans.exists():
+            # It raises, with the reason.
+            report_entries(text, options)
+        return json.loads(plans.read_text())
 
 
 def print_text(text: str, is_generic: bool) -> str:
     """A module as text in the generic or the pretty form."""
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        output = pathlib.Path(name, "out.mlir")
-        source, content = source_of(text)
-        _run([find_compiler(), source, "--mlir-print-debuginfo",
-              *["--mlir-print-op-generic"] * is_generic, "-o", output], None, content)
-        return output.read_text()
+    return _run_opt(text, ["--mlir-print-debuginfo",
+                           *["--mlir-print-op-generic"] * is_generic])[0]
 
 
 def report_table(text: str, options: Options) -> str:
-    """The report of a module, as a table for people."""
-    return _report(text, options, {"format": "table"})
+    """Returns the report of a module, as a table for people."""
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        table = pathlib.Path(name, "table")
+        _report(text, options, {}, {"format": "table", "output": table})
+        return table.read_text()
 
 
 def report_entries(text: str, options: Options, device: str | None = None) -> dict:
-    """The same, as in `Rewritten.report`, with a timeline of a device."""
+    """Returns the same, as in `Rewritten.report`, with a timeline of a device."""
     timeline = {"device": device, "links": _speeds(options), "timeline": True}
-    return json.loads(_report(text, options, {
-        "format": "json", **(timeline if device else {})}))
+    return _report(text, options, timeline if device else {})
 
 
-def _report(text: str, options: Options, more: Mapping[str, Any]) -> str:
-    source, content = source_of(text)
+def _report(text: str, options: Options, *more: Mapping[str, Any]) -> dict:
+    """Returns a report with the first of these options, and writes others. Raises
+    ValueError if there is nothing to tell; the message says why."""
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        report = pathlib.Path(name, "report")
-        report_options = {"mesh": options.mesh, "output": report, **more}
-        remarks = _run(
-            [find_compiler(), source, *_import_of_compiled(text, options),
-             _IMPORT, f"--zero-report={_join(report_options)}", "-o", os.devnull],
-            options.tuning.compile_timeout, content)
-        if (why := why_no_collectives(remarks)) is not None:
-            raise NoCollectivesError(why)
-        return report.read_text()
-
-
-class NoCollectivesError(ValueError):
-    """There is nothing to tell of a module; the message says why."""
-
-
-#: The remark of a module without anything to do.
-_NO_COLLECTIVES = re.compile(r'no-collectives \| .*(the module has [^"]*)')
-
-
-def why_no_collectives(remarks: Iterable[Diagnostic]) -> str | None:
-    """The reason that there was nothing to do, if the compiler says so."""
-    return next((match.group(1) for remark in remarks if (
-        match := _NO_COLLECTIVES.search(remark.message))), None)
+        entries = pathlib.Path(name, "report.json")
+        common = {"mesh": options.mesh, "format": "json", "output": entries}
+        _run_opt(text, [_IMPORT, *(f"--zero-report={_join({**common, **each})}"
+                                   for each in more)], options)
+        report = json.loads(entries.read_text())
+        if "no_collectives" in report:
+            raise ValueError(report["no_collectives"])
+        return report
 
 
 def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
@@ -331,39 +278,22 @@ def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
              f"Rewritten.left_alone says why")
     elif hint is not None:
         warn(f"expected a step with collectives, but got none: {hint}")
-    elif (why := why_no_collectives(result.remarks)) is not None:
-        warn(why)
+    else:
+        warn(result.report["no_collectives"])
 
 
 def find_compiler() -> str:
-    """The path of zpp-opt: $ZPP_OPT, beside this package, in $PATH, or in the
-    build directory of a source tree."""
-    package = pathlib.Path(__file__).resolve().parent
-    chosen = os.environ.get("ZPP_OPT")
-    places = [chosen] if chosen else [
-        package / "bin" / "zpp-opt", shutil.which("zpp-opt"),
-        package.parent.parent / "build" / "bin" / "zpp-opt"]
-    for place in places:
-        if place and _is_program(place):
-            return str(place)
-    raise FileNotFoundError(
-        f"expected zpp-opt at $ZPP_OPT, but got no program at '{chosen}'"
-        if chosen else
-        "expected zpp-opt in PATH, but got none; build it (make build) or set "
-        "ZPP_OPT to its path")
+    """Finds zpp-opt, also at $ZPP_OPT."""
+    return find_part("bin", "zpp-opt", "ZPP_OPT")
 
 
 def find_bundler() -> str:
-    """The path of zpp-bundle, which comes with zpp-opt."""
+    """Finds zpp-bundle, which comes with zpp-opt."""
     place = pathlib.Path(find_compiler()).with_name("zpp-bundle")
-    if not _is_program(place):
+    if not is_part("bin", place):
         raise FileNotFoundError(f"expected zpp-bundle beside zpp-opt, but got "
                                 f"no program at '{place}'")
     return str(place)
-
-
-def _is_program(place: str | os.PathLike) -> bool:
-    return os.access(place, os.X_OK) and os.path.isfile(place)
 
 
 def _join(options: Mapping[str, Any]) -> str:
@@ -377,6 +307,22 @@ def _join(options: Mapping[str, Any]) -> str:
 _DIAGNOSTIC = re.compile(
     r"^(?P<location>.+?): (?P<severity>error|warning|remark|note): "
     r"(?P<message>.*)$")
+
+
+def _run_opt(text: str, flags: Sequence[str], options: Options | None = None
+             ) -> tuple[str, list[Diagnostic]]:
+    """Runs zpp-opt on a module. Returns the module that it writes, and what it says."""
+    source, content = source_of(text)
+    timeout = None
+    if options is not None:
+        timeout = options.tuning.compile_timeout
+        if options.mesh is not None:
+            # Of HLO from inside of XLA's compiler, which does not name its devices.
+            flags = [f"--zero-import-compiled=mesh={options.mesh}", *flags]
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        output = pathlib.Path(name, "out.mlir")
+        remarks = _run([find_compiler(), source, *flags, "-o", output], timeout, content)
+        return output.read_text(), remarks
 
 
 def _run(command: list, timeout: float | None, content: str = ""

@@ -3,33 +3,49 @@
 """Warnings of options that were given and have no effect on a step."""
 
 import dataclasses
-import re
 from collections.abc import Collection, Iterator, Sequence
 
 from zpp._compiler import Rewritten
 from zpp._options import Options, Tuning, describe
 from zpp._warn import warn
 
-_REMARK = re.compile(
-    r'\[Missed\].*Category:(?P<pass>[\w-]+) \| (?:Function=.* \| )?'
-    r'Remark="(?P<text>.*)"', re.DOTALL)
-
 #: Options that not all collectives can have: what the report's "gets" says, whose
-#: collectives it concerns, the passes whose remarks give reasons, and what a
-#: collective without it lacks.
+#: collectives it concerns, by which words "lacks" says why not, and what a collective
+#: without it lacks.
 _PARTIAL = {
-    "weights": ("differences", "weight",
-                ("zero-partition-within-node", "zero-send-differences"),
-                "weights", "differences"),
-    "secondary": ("secondary", "weight", ("zero-partition-within-node",),
-                  "weights", "a secondary partition"),
-    "accumulate": ("accumulate", "gradient", ("zero-accumulate-gradients",),
-                   "gradients", "sums within the group"),
+    "weights": ("differences", "weight", ("secondary", "differences"), "weights",
+                "differences"),
+    "secondary": ("secondary", "weight", ("secondary",), "weights",
+                  "a secondary partition"),
+    "accumulate": ("accumulate", "gradient", ("accumulate",), "gradients",
+                   "sums within the group"),
 }
 #: The part of the bytes that may go without an option before it is a warning.
 _MISSING = 0.5
-#: Text in the attribute `zpp.state` of a module that keeps weights.
-_FROZEN = 'kind = "frozen"'
+#: Options of collectives of one role, the role, what is so without any, and by which
+#: words "lacks" says why.
+_ROLES = {
+    "updated": ("update", "no update is sent; it is for steps in which each device updates "
+                "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
+    "moments": ("moment", "no gather is known to be of a momentum that is orthogonalized; "
+                "the report has the reason for each gather", ()),
+    "exchanges": ("exchange", "no all-to-all is known to exchange rows with experts; the "
+                  "report has the reason for each", ()),
+}
+_NO_WEIGHTS = ("the step gathers no weights, as all devices hold them whole or XLA has split "
+               "products instead")
+#: Options of collectives of a role and a kind, and why they have no effect without any.
+_WITHOUT = (
+    ("weights", "weight", None, _NO_WEIGHTS),
+    ("secondary", "weight", None, _NO_WEIGHTS),
+    ("gradients", "gradient", None, "the step sums no gradients over devices, as an "
+     "evaluation, or the weights that they update are to be named with gradients_of"),
+    ("reduced", "gradient", "all_reduce", "it is for all-reduces of gradients of replicated "
+     "weights, and the step scatters its gradients"),
+    ("accumulate", "gradient", None, "the step sums no gradients over devices"),
+)
+#: The page that says more of reasons.
+WHY = "docs/why.md says of each reason what helps"
 #: The rules of what the user has declared, and of weights that the step does not
 #: return (docs/rules.md).
 _DECLARED, _LAYER = "R15", "R16"
@@ -40,27 +56,15 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
     of the bytes that it is for. A value that is the default is no wish."""
     _warn_of_parts(result, options)
     entries = result.report["collectives"]
-    if options.updated not in (None, "none") and not any(
-            entry["rewritten"] and entry["role"] == "update" for entry in entries):
-        _warn_with_reasons(
-            f"updated={options.updated}: no update is sent; it is for steps in which "
-            "each device updates a slice of replicated weights (ZeRO-1, ZeRO-2)",
-            result, ("zero-send-updates",))
-    if options.moments not in (None, "none") and not any(
-            entry["role"] == "moment" for entry in entries):
-        _warn_with_reasons(
-            f"moments={options.moments}: no gather is known to be of a momentum that is "
-            "orthogonalized; the report has the reason for each gather", result, ())
-    if options.exchanges not in (None, "none") and not any(
-            entry["role"] == "exchange" for entry in entries):
-        _warn_with_reasons(
-            f"exchanges={options.exchanges}: no all-to-all is known to exchange rows "
-            "with experts; the report has the reason for each", result, ())
-    if options.frozen == "keep" and _FROZEN not in result.text:
+    for name, (role, text, words) in _ROLES.items():
+        value = getattr(options, name)
+        if value not in (None, "none") and not any(
+                entry["role"] == role for entry in entries):
+            _warn_with_reasons(f"{name}={value}: {text}", entries, words)
+    if options.frozen == "keep" and not any("frozen" in entry["gets"] for entry in entries):
         _warn_with_reasons(
             "frozen=keep: no weight is kept: the step changes all, or their group "
-            "lies within the secondary group", result,
-            ("zero-partition-within-node", "zero-keep-frozen"))
+            "lies within the secondary group", entries, ("secondary", "frozen"))
     # Where nothing is rewritten at all, there is a warning of that.
     if any(entry["rewritten"] for entry in entries):
         step = _Step(entries, options)
@@ -109,25 +113,12 @@ class _Step:
 def _find_without_collectives(step: _Step, tiers: list[str]) -> Iterator[str]:
     """Texts about options whose collectives the step does not have."""
     options = step.options
-    # That of the innermost tier is what every step gets.
-    is_partitioned = step.is_given("secondary") and options.secondary != tiers[-1]
-    for name, is_wish in (("weights", step.is_given("weights")),
-                          ("secondary", is_partitioned)):
-        if is_wish and not step.has("weight"):
-            yield (f"{name}={getattr(options, name)} has no effect: the step gathers no "
-                   "weights, as all devices hold them whole or XLA has split products "
-                   f"instead; leave {name} out")
-    if step.is_given("gradients") and not step.has("gradient"):
-        yield (f"gradients={options.gradients} has no effect: the step sums no "
-               "gradients over devices, as an evaluation; leave gradients out, or "
-               "name weights whose updates are such sums with gradients_of")
-    if step.is_given("reduced") and not step.has("gradient", "all_reduce"):
-        yield (f"reduced={options.reduced} has no effect: it is for all-reduces of "
-               "gradients of replicated weights, and the step scatters its "
-               "gradients; leave reduced out")
-    if options.accumulate not in (None, "none") and not step.has("gradient"):
-        yield (f"accumulate={options.accumulate} has no effect: the step sums no "
-               "gradients over devices; leave accumulate out")
+    for name, role, kind, why in _WITHOUT:
+        value = getattr(options, name)
+        # A partition over the innermost tier is what every step gets.
+        if (step.is_given(name) and not step.has(role, kind)
+                and (name, value) != ("secondary", tiers[-1])):
+            yield f"{name}={value} has no effect: {why}; leave {name} out"
     if options.regather and not any(
             entry["kind"] == "all_gather" and not any(entry["before"].values())
             and any(entry["after"].values()) for entry in step.entries):
@@ -171,7 +162,8 @@ def _find_without_arguments(step: _Step) -> Iterator[str]:
 
 def _warn_of_parts(result: Rewritten, options: Options) -> None:
     """Warns where most bytes do not get what an option is for."""
-    for option, (gets, role, passes, many, what) in _PARTIAL.items():
+    entries = result.report["collectives"]
+    for option, (gets, role, words, many, what) in _PARTIAL.items():
         value = getattr(options, option)
         if value in (None, "none") or (
                 option == "weights" and not value.endswith(":delta")):
@@ -185,11 +177,11 @@ def _warn_of_parts(result: Rewritten, options: Options) -> None:
             none = "none" if missing == 1 else f"only {1 - missing:.0%}"
             hints = []
             if role == "weight" and options.frozen in (None, "none") and any(
-                    entry["rule"] == _LAYER for entry in result.report["collectives"]):
+                    entry["rule"] == _LAYER for entry in entries):
                 hints.append("frozen='keep' sends weights that the step takes and does "
                              "not return, such as a teacher's, in the first call only")
             _warn_with_reasons(f"{option}={value}: of the bytes of {many}, {none} "
-                               f"have {what}", result, passes, hints)
+                               f"have {what}", entries, words, hints)
 
 
 def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str]
@@ -200,7 +192,7 @@ def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str
     sizes: dict[int, int] = {}
     have: set[int] = set()
     for number, entry in enumerate(result.report["collectives"]):
-        if entry["role"] != role or "on these links" in entry["reason"]:
+        if entry["role"] != role or entry["slower"]:
             continue
         before, after = entry["before"], entry["after"]
         key, size = entry["weight"], entry["weight_bytes"]
@@ -219,14 +211,9 @@ def missing_part(result: Rewritten, role: str, gets: str, slower: Collection[str
                if key not in have) / total if total else 0
 
 
-def _warn_with_reasons(text: str, result: Rewritten, passes: tuple[str, ...],
+def _warn_with_reasons(text: str, entries: Sequence[dict], words: tuple[str, ...],
                        hints: Sequence[str] = ()) -> None:
-    found = (_REMARK.search(remark.message) for remark in result.remarks)
-    reasons = {remark["text"] for remark in found
-               if remark and remark["pass"] in passes}
-    texts = [text, *sorted(reasons), *hints]
-    if any("within the secondary group" in reason for reason in reasons):
-        texts.append("write secondary=N with N devices, fewer than share a "
-                     "weight: each keeps its part of what the N hold "
-                     "together, and with secondary=1 all of it")
-    warn("; ".join(texts))
+    reasons = {entry["lacks"][word] for entry in entries for word in words
+               if word in entry["lacks"]}
+    more = [WHY] if reasons and not hints else []
+    warn("; ".join([text, *sorted(reasons), *hints, *more]))

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from zpp._option_kinds import write_mesh
+from zpp._plan_picture import Step, draw
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em;
@@ -23,7 +24,6 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: 90%; overflow-wrap: anywhere }
 td code { white-space: nowrap }
 figure { margin: 1em 0; overflow-x: auto }
-svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 @media (prefers-color-scheme: dark) {
   body { background: #181818; color: #ddd } th, td { border-color: #444 } }
 """
@@ -46,9 +46,6 @@ for (const head of document.querySelectorAll("th")) {
 
 #: The page on reasons; a wheel does not have it.
 _WHY = pathlib.Path(__file__).resolve().parents[2] / "docs" / "why.md"
-
-#: Fills of the timeline, by stream.
-_COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 
 
 def render(report: Mapping[str, Any], title: str) -> str:
@@ -75,7 +72,8 @@ def render(report: Mapping[str, Any], title: str) -> str:
     time = report.get("time", {})
     if time.get("tasks"):
         parts += ["<h2>Predicted timeline</h2>",
-                  _timeline(time["tasks"], time["usec"])]
+                  "<figure>" + draw(title, f"on {shape}", ("compute", *tiers), [
+                      Step("this step", time["usec"] / 1e6, time["tasks"])]) + "</figure>"]
     left = [entry for entry in entries if entry["reason"]]
     if left:
         why = (f'<a href="{escape(_WHY.as_uri())}">Why was this left alone?</a>'
@@ -130,28 +128,3 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         "<tr>" + "".join(map(cell, row, numbers)) + "</tr>" for row in rows)
     return (f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
             f"</table>")
-
-
-def _timeline(tasks: Sequence[Sequence[Any]], usec: float) -> str:
-    """A row per stream, in the order in which they begin."""
-    streams = list(dict.fromkeys(stream for stream, *_ in tasks))
-    width, height, margin = 1000, 26, 110
-    scale = width / usec if usec > 0 else 0
-    rows = []
-    for row, stream in enumerate(streams):
-        rows.append(f'<text x="0" y="{row * height + 17}">{escape(stream)}'
-                    f"</text>")
-        rows += (
-            f'<rect x="{margin + begin * scale:.2f}" y="{row * height + 3}" '
-            f'width="{max((end - begin) * scale, 1):.2f}" '
-            f'height="{height - 6}" fill="{_COLORS[row % len(_COLORS)]}">'
-            f"<title>{escape(f'{label}: {begin:.0f} to {end:.0f} usec')}"
-            f"</title></rect>"
-            for name, begin, end, label in tasks if name == stream)
-    bottom = len(streams) * height
-    rows.append(f'<text x="{margin}" y="{bottom + 15}">0</text>'
-                f'<text x="{margin + width}" y="{bottom + 15}" '
-                f'text-anchor="end">{usec / 1000:.2f} ms</text>')
-    return (f'<figure><svg viewBox="0 0 {margin + width} {bottom + 20}" '
-            f'width="100%" role="img" aria-label="Predicted timeline">'
-            + "".join(rows) + "</svg></figure>")

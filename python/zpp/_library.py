@@ -4,8 +4,8 @@
 these take."""
 
 import ctypes
-import os
-import pathlib
+
+from zpp._release import find_part
 
 
 class Described(ctypes.Structure):
@@ -35,22 +35,8 @@ class RankDesc(Described):
 
 
 def find_library(name: str) -> str:
-    """The path of a library: $ZPP_RT for "zpp_rt", beside this package, or in
-    the build directory of a source tree."""
-    package = pathlib.Path(__file__).resolve().parent
-    file, variable = f"lib{name}.so", name.upper()
-    chosen = os.environ.get(variable)
-    places = [chosen] if chosen else [
-        *sorted((package / "lib").glob(f"{file}*")),
-        package.parent.parent / "build" / "lib" / file]
-    for place in places:
-        if os.path.isfile(place):
-            return str(place)
-    raise FileNotFoundError(
-        f"expected {file} at ${variable}, but got no file at '{chosen}'"
-        if chosen else
-        f"expected {file} beside the package, but got none; install the wheel "
-        f"(make wheel), or set {variable} to the library's path")
+    """Finds a library: "zpp_rt" also at $ZPP_RT."""
+    return find_part("lib", f"lib{name}.so", name.upper())
 
 
 def call(library: ctypes.CDLL, function: str, *args) -> None:

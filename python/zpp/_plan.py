@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from zpp._compiler import NoCollectivesError, compile_text, predict_plans, report_entries
-from zpp._compiler import with_words
-from zpp._option_kinds import NO_LINKS
-from zpp._options import Options
+from zpp._compiler import compile_text, predict_plans
+from zpp._option_kinds import NO_LINKS, write_mesh
+from zpp._options import Options, with_words
+from zpp._plan_picture import Step, draw
+from zpp._text import write_bytes
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
@@ -94,8 +95,8 @@ class Plan:
     device: str
     links: str | None
     predictions: tuple[Prediction, ...]
-    #: The fastest of them that fits into the memory. One with more techniques is
-    #: faster by 2 %. Where nothing fits, the one that needs the least.
+    #: The fastest of them that fits into the memory. A plan with more techniques must be
+    #: 2 % faster than one with fewer. Where nothing fits, the one that needs the least.
     best: Prediction
     #: Why it is.
     why: str
@@ -130,19 +131,18 @@ class Plan:
                    _milliseconds(prediction.compute),
                    _milliseconds(prediction.exposed)]
             for tier in self.mesh:
-                row += [_bytes(prediction.sent[tier]),
+                row += [write_bytes(prediction.sent[tier]),
                         f"{prediction.busy[tier] / prediction.seconds:.0%}"]
-            row += [_bytes(prediction.state_bytes),
-                    _bytes(prediction.secondary_bytes),
-                    _bytes(prediction.peak_bytes)]
+            row += [write_bytes(prediction.state_bytes),
+                    write_bytes(prediction.secondary_bytes),
+                    write_bytes(prediction.peak_bytes)]
             rows.append(row)
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) if index == 0
                            else cell.rjust(width) for index, (cell, width)
                            in enumerate(zip(row, widths))) for row in rows]
         lines.insert(1, "-" * len(lines[0]))
-        mesh = ",".join(f"{name}:{size}" for name, size in self.mesh.items())
-        notes = [f"one step on {mesh}, {self.device}, links "
+        notes = [f"one step on {write_mesh(self.mesh)}, {self.device}, links "
                  f"{self.links or 'of the default model'}; per device "
                  f"{self.flops / 1e12:.3g} TFLOP in products", ""]
         if self.limits:
@@ -156,11 +156,11 @@ class Plan:
         """The in-flight limits in words, one a line."""
         chosen = _with_limit(self.predictions)
         assert chosen is not None and chosen.prefetch_bytes is not None
-        return [f"in-flight limit of {chosen.name}: {_bytes(chosen.prefetch_bytes)}, "
-                f"{_milliseconds(chosen.seconds)}, {_gib(chosen.peak_bytes)} at the "
+        return [f"in-flight limit of {chosen.name}: {write_bytes(chosen.prefetch_bytes)}, "
+                f"{_milliseconds(chosen.seconds)}, {write_bytes(chosen.peak_bytes)} at the "
                 f"peak"] + [
             f"  {other.name}: {_milliseconds(other.seconds)} "
-            f"({other.seconds / chosen.seconds - 1:+.1%}), {_gib(other.peak_bytes)}"
+            f"({other.seconds / chosen.seconds - 1:+.1%}), {write_bytes(other.peak_bytes)}"
             for other in self.limits]
 
     def to_json(self) -> dict:
@@ -179,8 +179,9 @@ class Plan:
 
     def svg(self) -> str:
         """A picture of what runs when, on one scale of time."""
-        from zpp._plan_picture import draw
-        return draw(self)
+        return draw(f"One predicted step on {write_mesh(self.mesh)}, {self.device}",
+                    f"links: {self.links or 'the default model'}", ("compute", *self.mesh),
+                    [Step(each.name, each.seconds, each.tasks) for each in self.predictions])
 
 
 def _with_limit(predictions: tuple[Prediction, ...]) -> Prediction | None:
@@ -196,10 +197,6 @@ def plan_text(text: str, options: Options, *, device: str | None,
     machine = Auto(device, compute, memory_limit).machine()
     target = "portable" if options.target == "portable" else "cuda"
     found = predict_plans(text, options, target, machine)
-    if found is None:
-        # It raises, with the reason.
-        report_entries(text, options)
-        raise NoCollectivesError("the module has no collectives")
     rows = {}
     for row in found["plans"]:
         # With what it has chosen itself.
@@ -283,15 +280,3 @@ def parse_seconds(text: str) -> float:
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"

@@ -1,14 +1,20 @@
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A plan as a picture: what each stream of a device does in one step."""
+"""A picture of what each stream of a device does in one step."""
 
-import typing
+from collections.abc import Sequence
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from zpp._option_kinds import write_mesh
 
-if typing.TYPE_CHECKING:
-    from zpp._plan import Plan
+class Step(NamedTuple):
+    """A way to run a step: its time, and (stream, begin, end, label) of what runs, in
+    microseconds."""
+
+    name: str
+    seconds: float
+    tasks: Sequence[Sequence]
+
 
 _WIDTH, _MARGIN, _LABELS, _NUMBERS = 900, 16, 150, 110
 _BAR, _LINE, _TOP = 14, 17, 96
@@ -40,10 +46,10 @@ _STYLE = """
 """
 
 
-def draw(plan: "Plan") -> str:
-    """The plan as SVG."""
-    longest = max(prediction.seconds for prediction in plan.predictions)
-    scale = (_WIDTH - 2 * _MARGIN - _LABELS - _NUMBERS) / longest
+def draw(title: str, subtitle: str, streams: Sequence[str], steps: Sequence[Step]) -> str:
+    """Draws steps as SVG, on one scale of time."""
+    longest = max(step.seconds for step in steps)
+    scale = (_WIDTH - 2 * _MARGIN - _LABELS - _NUMBERS) / longest if longest else 0
     left = _MARGIN + _LABELS
     parts = []
 
@@ -51,59 +57,57 @@ def draw(plan: "Plan") -> str:
         parts.append(f'<text x="{x:.0f}" y="{y:.0f}" class="{style}">'
                      f'{escape(words)}</text>')
 
-    def bar(x, y, width, style):
+    def bar(x, y, width, style, label=""):
         parts.append(f'<rect x="{x:.1f}" y="{y}" width="{max(width, 0.3):.1f}" '
-                     f'height="{_BAR}" class="{style}"/>')
+                     f'height="{_BAR}" class="{style}">'
+                     + (f"<title>{escape(label)}</title>" if label else "") + "</rect>")
 
-    text(_MARGIN, 30, f"One predicted step on {write_mesh(plan.mesh)}, {plan.device}",
-         "title")
-    text(_MARGIN, 50, f"links: {plan.links or 'the default model'}", "soft")
+    text(_MARGIN, 30, title, "title")
+    text(_MARGIN, 50, subtitle, "soft")
     x = _MARGIN
     for style, name in _KINDS.values():
         bar(x, 62, _BAR, style)
         text(x + _BAR + 6, 74, name, "soft")
         x += 44 + 7 * len(name)
     y = _TOP
-    first = plan.predictions[0]
-    for prediction in plan.predictions:
-        lanes = {name: _merge(prediction.tasks, name, scale)
-                 for name in ("compute", *plan.mesh)}
-        text(_MARGIN, y + _BAR - 2, prediction.name, "strong")
-        text(left + scale * prediction.seconds + 6, y + _BAR - 2,
-             f"{prediction.seconds * 1e3:.0f} ms", "strong")
-        text(left + scale * prediction.seconds + 6, y + _BAR - 2 + _LINE,
-             f"{first.seconds / prediction.seconds:.2f}x", "soft")
-        for name, bars in lanes.items():
+    for step in steps:
+        text(_MARGIN, y + _BAR - 2, step.name, "strong")
+        end = left + scale * step.seconds + 6
+        text(end, y + _BAR - 2, f"{step.seconds * 1e3:.0f} ms", "strong")
+        text(end, y + _BAR - 2 + _LINE, f"{steps[0].seconds / step.seconds:.2f}x"
+             if step.seconds and len(steps) > 1 else "", "soft")
+        for name in streams:
             text(left - 8 - 7 * len(name), y + _BAR - 3, name, "soft")
-            bar(left, y, scale * prediction.seconds, "lane")
-            for begin, end, style in bars:
-                bar(left + begin, y, end - begin, style)
+            bar(left, y, scale * step.seconds, "lane")
+            # What lies closer together than can be seen is one bar.
+            for begin, stop, label in _merge(step.tasks, name, longest / _WIDTH * 1e6 / 4):
+                bar(left + begin / 1e6 * scale, y, (stop - begin) / 1e6 * scale,
+                    _KINDS.get(label, _KINDS[""])[0],
+                    f"{label}: {begin:.0f} to {stop:.0f} usec")
             y += _LINE
         y += 12
     height = y + 8
-    summary = "; ".join(f"{prediction.name} {prediction.seconds * 1e3:.1f} ms"
-                        for prediction in plan.predictions)
+    summary = "; ".join(f"{step.name} {step.seconds * 1e3:.1f} ms" for step in steps)
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} '
         f'{height}" width="{_WIDTH}" height="{height}" role="img">',
-        "<title>A training step as FSDP and as ZeRO++</title>",
+        f"<title>{escape(title)}</title>",
         f"<desc>{escape(summary)}</desc>",
         f"<style>{_STYLE}</style>",
         f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" '
         'rx="8" class="card"/>', *parts, "</svg>", ""])
 
 
-def _merge(tasks, stream: str, scale: float) -> list[tuple[float, float, str]]:
-    """(begin, end, style) of a stream's tasks, in pixels. What lies closer
-    together than can be seen is one."""
+def _merge(tasks: Sequence[Sequence], stream: str, gap: float
+           ) -> list[tuple[float, float, str]]:
+    """(begin, end, label) of a stream's tasks, of which neighbors of one label are one
+    where they are closer together than the gap."""
     bars: list[tuple[float, float, str]] = []
     for name, begin, end, label in tasks:
         if name != stream:
             continue
-        style = _KINDS.get(label, _KINDS[""])[0]
-        begin, end = begin / 1e6 * scale, end / 1e6 * scale
-        if bars and bars[-1][2] == style and begin - bars[-1][1] < 0.25:
-            bars[-1] = (bars[-1][0], end, style)
+        if bars and bars[-1][2] == label and begin - bars[-1][1] < gap:
+            bars[-1] = (bars[-1][0], end, label)
         else:
-            bars.append((begin, end, style))
+            bars.append((begin, end, label))
     return bars

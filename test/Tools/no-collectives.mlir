@@ -4,6 +4,9 @@
 // RUN: split-file %s %t
 // RUN: zpp-opt %t/one.mlir --zeropp="mesh=node:2,gpu:4" --zero-report=output=%t/report -o %t/out.mlir 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=ONE
+// RUN: zpp-opt %t/one.mlir --zeropp="mesh=node:2,gpu:4" --zero-report=format=json --remarks-filter=none -o %t/out.mlir 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=JSON
+// JSON: "no_collectives": "the module has no collectives: it is for one device; export the step with its arguments on a mesh"
 // RUN: zpp-opt %t/one.mlir --zero-report="mesh=node:2,gpu:4 output=%t/report" -o %t/out.mlir 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=ONE
 // RUN: zpp-opt %t/sharded.mlir --zeropp -o %t/out.mlir 2>&1 | FileCheck %s --check-prefix=SHARDED

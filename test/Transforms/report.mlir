@@ -40,7 +40,8 @@
 // JSON-NEXT: "reason": "",
 // JSON-NEXT: "rewritten": false,
 // JSON-NEXT: "role": "weight",
-// JSON-NEXT: "rule": "R15"
+// JSON-NEXT: "rule": "R15",
+// JSON-NEXT: "slower": false,
 
 // A unit is 2048 codes and 16 scales; the secondary partition has one of each
 // node. The first hop of the gradient sends 3 chunks of 4096 codes and 32

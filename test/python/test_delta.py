@@ -18,7 +18,7 @@ import zpp
 from startwait import needs_library
 from training import NODES, OFF, same_bits, tokens
 from zpp import _effects
-from zpp._compiler import Diagnostic, Rewritten
+from zpp._compiler import Rewritten
 from zpp.jax import _state
 
 pytestmark = [pytest.mark.compiler,
@@ -191,8 +191,8 @@ def test_no_weight_with_differences_is_a_warning():
     for options in ({"mesh": "all:8", "secondary": None}, {"secondary": 8}):
         fast, state, batch = started(**options)
         with pytest.warns(UserWarning, match="weights=i4:delta: of the bytes of "
-                          "weights, none have differences; .* its group lies within the secondary "
-                          "group of 8.*secondary=1"):
+                          "weights, none have differences; its group lies within the secondary "
+                          "group of 8; docs/why.md says"):
             fast(state, batch)
         assert fast.state is None
 
@@ -202,7 +202,8 @@ def entry(role, size, *gets, number=0, reason="", sent=1, floor=""):
     return {"kind": kind, "role": role, "rule": "R4", "reason": reason,
             "rewritten": not reason,
             "before": {"node": size}, "after": {"node": sent}, "weight": number,
-            "weight_bytes": size, "gets": list(gets), "floor": floor}
+            "weight_bytes": size, "gets": list(gets), "floor": floor, "lacks": {},
+            "slower": bool(reason)}
 
 
 @pytest.mark.parametrize("entries, part", [
@@ -230,17 +231,17 @@ def test_what_does_not_cross_a_slower_tier_misses_nothing():
 
 def test_an_option_that_most_weights_do_not_get_is_a_warning(monkeypatch, recwarn):
     """By the bytes of the weights."""
-    remark = Diagnostic("here", "remark", '[Missed] left-alone | Category:zero-send-'
-                        'differences | Function=main | Remark="a reason"')
     for sizes, expected in (((4, 6), True), ((6, 4), False)):
+        first, second = sizes
         result = Rewritten("", {"tiers": ["node"], "collectives": [
-            entry("weight", size, *gets, number=number) for number, (size, gets) in
-            enumerate(zip(sizes, (["differences"], [])))]}, (remark,))
+            entry("weight", first, "differences"),
+            {**entry("weight", second, number=1), "lacks": {"differences": "a reason"}}]},
+            ())
         recwarn.clear()
         _effects.warn_of_no_effect(result, zpp.Options(weights="i4:delta"))
         assert [str(each.message) for each in recwarn] == [
             "weights=i4:delta: of the bytes of weights, only 40% have differences; "
-            "a reason"] * expected
+            "a reason; docs/why.md says of each reason what helps"] * expected
 
 
 def test_the_report_says_what_each_weight_gets():

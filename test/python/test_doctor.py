@@ -42,7 +42,7 @@ def test_here(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("program, message", [
-    ("/nowhere/zpp-opt", "expected zpp-opt at $ZPP_OPT, but got no program at "
+    ("/nowhere/zpp-opt", "expected zpp-opt at $ZPP_OPT, but got none at "
      "'/nowhere/zpp-opt'"),
     ("/bin/false", "expected /bin/false to run, but got: exit status 1")])
 def test_broken_compiler(program, message, monkeypatch, capsys):

@@ -13,6 +13,7 @@ def entry(role, kind, rule="R4", **changes):
     return {"role": role, "kind": kind, "rule": rule, "reason": "", "rewritten": True,
             "before": {"node": 8, "gpu": 8}, "after": {"node": 4, "gpu": 8},
             "weight": 0, "weight_bytes": 8, "gets": ["secondary"], "floor": "",
+            "lacks": {}, "slower": False,
             **changes}
 
 

@@ -9,11 +9,11 @@
 // the input that it replaces:
 //
 //   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
-//                 trips, before, gets, floor, block}: the collective before the
-//                 rewrite, what it gets from options that not all can have,
-//                 and the narrowest format that it may have. If several travel
-//                 in one buffer, an array of these, each with its `share` of
-//                 the bytes of a chunk
+//                 trips, before, gets, lacks, floor, block}: the collective
+//                 before the rewrite, what it gets from options that not all
+//                 can have, why it lacks others, and the narrowest format that
+//                 it may have. If several travel in one buffer, an array of
+//                 these, each with its `share` of the bytes of a chunk
 //   zpp.reason   the reason why it was left alone
 //   zpp.keep     its result is a secondary partition
 //   zpp.forward_only  on a gather: zero-regather has found that the backward
@@ -76,6 +76,10 @@ struct Origin {
   std::string reason;
   /// Words below: what options did for it.
   std::vector<std::string> gets;
+  /// By such a word, why an option did nothing for it; null if there is none.
+  mlir::DictionaryAttr lacks;
+  /// See LeftAlone::isSlower.
+  bool isSlower = false;
   /// The format that zero-set-floors was asked for, or none where `exact` says
   /// why elements are never rounded.
   Floor floor = Floor::Any;
@@ -88,10 +92,13 @@ struct Origin {
 
 /// Words for what options do for some collectives: their weight's secondary
 /// partition is kept, it sends differences, its gradient is added up before it
-/// is sent.
+/// is sent, its weight does not change and is sent in the first step only, it
+/// sends an update.
 inline constexpr llvm::StringLiteral kGetsSecondary = "secondary";
 inline constexpr llvm::StringLiteral kGetsDifferences = "differences";
 inline constexpr llvm::StringLiteral kGetsAccumulate = "accumulate";
+inline constexpr llvm::StringLiteral kGetsFrozen = "frozen";
+inline constexpr llvm::StringLiteral kGetsUpdate = "update";
 
 /// Returns the words of the attribute; empty for nullopt.
 llvm::StringRef getKindName(std::optional<CollectiveKind> kind);
@@ -140,6 +147,9 @@ void copyOrigin(mlir::Operation *from, mlir::Operation *to);
 
 /// Adds `what` to what the origins of `op` get.
 void addGets(mlir::Operation *op, llvm::StringRef what);
+/// Adds to the origins of `op` why they lack `what`.
+void addLacks(mlir::Operation *op, llvm::StringRef what,
+              const llvm::Twine &why);
 
 /// Records `op`, of StableHLO, as the source of `imported`.
 void setSource(mlir::Operation *op, mlir::Operation *imported);
@@ -150,14 +160,15 @@ void copySource(mlir::Operation *from, mlir::Operation *to);
 void restoreSource(mlir::Operation *from, mlir::Operation *to);
 
 /// Records the reason why `op` is left alone, in a remark of `pass` and for the
-/// report.
-void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
-                const LeftAlone &why);
+/// report; with a word of `kGets...` for what it lacks, if there is one.
+void leaveAlone(mlir::Operation *op, llvm::StringRef pass, const LeftAlone &why,
+                llvm::StringRef lacks = {});
 void leaveAlone(mlir::Operation *op, llvm::StringRef pass,
                 const llvm::Twine &reason);
 
-/// Emits a remark of `pass` that there is nothing to rewrite: the reason, and
-/// what to do about it. For modules without collectives.
+/// Returns why a module without collectives has none, and what to do about it.
+std::string getWhyNoCollectives(mlir::ModuleOp module);
+/// Emits a remark of `pass` that says so.
 void remarkNoCollectives(mlir::ModuleOp module, llvm::StringRef pass);
 
 /// Emits a remark on what `pass` did with `op`.

@@ -28,10 +28,25 @@ public:
   explicit LeftAlone(std::string reason) : reason(std::move(reason)) {
     assert(!this->reason.empty() && "expected a reason");
   }
+  /// `what` ("it takes") is `usec` on the links that are known, and no less
+  /// `how` ("in hops").
+  static LeftAlone onLinks(const std::string &what, double usec,
+                           const std::string &how, double otherUsec) {
+    LeftAlone why("on these links " + what + " " +
+                  std::to_string(static_cast<long long>(usec)) + " usec, " +
+                  how + " " +
+                  std::to_string(static_cast<long long>(otherUsec)));
+    why.slower = true;
+    return why;
+  }
+
   const std::string &getReason() const { return reason; }
+  /// True if it could be done, and would not be faster.
+  bool isSlower() const { return slower; }
 
 private:
   std::string reason;
+  bool slower = false;
 };
 
 /// The value of a decision that has only a yes.

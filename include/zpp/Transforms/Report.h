@@ -13,6 +13,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
 
+#include <map>
 #include <set>
 
 namespace zpp {
@@ -38,11 +39,15 @@ struct Entry {
   Bytes after;
   /// Words for what options did for it (`kGetsSecondary` ...).
   std::set<std::string> gets;
+  /// By such words, why options did nothing for it.
+  std::map<std::string, std::string> lacks;
 };
 
 struct Report {
   Mesh mesh;
   std::vector<Entry> entries;
+  /// Why there are none; otherwise empty.
+  std::string whyEmpty;
   Bytes before, after;
   /// The same of collectives in branches, which not each step runs; the others
   /// have none of these.

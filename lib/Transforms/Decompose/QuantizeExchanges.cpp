@@ -119,10 +119,7 @@ private:
         2 * LinkModel::kKernelWeight *
             LinkModel::getKernelUsec(devices * (plan.plain + plan.wire));
     if (quantized >= usec)
-      return LeftAlone("on these links it takes " +
-                       std::to_string(static_cast<int64_t>(usec)) +
-                       " usec, quantized " +
-                       std::to_string(static_cast<int64_t>(quantized)));
+      return LeftAlone::onLinks("it takes", usec, "quantized", quantized);
     return plan;
   }
 

@@ -136,26 +136,29 @@ private:
       }
       if (!isRepeated)
         return;
-      remarkMissed(scatter, getArgument(), "in-each-iteration")
-          << ("it crosses the slower tiers in each iteration of a loop, " +
-              getWhyRepeated(scatter, group));
+      missed(scatter, "in-each-iteration",
+             "it crosses the slower tiers in each iteration of a loop, " +
+                 getWhyRepeated(scatter, group));
     });
     if (!alone || hasLoop || hasSums)
       return;
-    auto remarkLeft = [&](const char *name, const char *text) {
-      remarkMissed(alone, getArgument(), name) << text;
-    };
     if (isAddedUp(alone->getOperand(0)))
-      remarkLeft("added-up-before",
-                 "a loop adds up the gradients before they leave the group, so "
-                 "they cross the slower tiers once per update as it is; leave "
-                 "out accumulate");
+      missed(alone, "added-up-before",
+             "a loop adds up the gradients before they leave the group, so "
+             "they cross the slower tiers once per update as it is; leave out "
+             "accumulate");
     else
-      remarkLeft("one-micro-batch",
-                 "the step adds up no gradients of micro-batches; what is "
-                 "added up over several calls, as by optax.MultiSteps, crosses "
-                 "the slower tiers in each call; take all micro-batches in one "
-                 "call, in a lax.scan");
+      missed(alone, "one-micro-batch",
+             "the step adds up no gradients of micro-batches; what is added up "
+             "over several calls, as by optax.MultiSteps, crosses the slower "
+             "tiers in each call; take all micro-batches in one call, in a "
+             "lax.scan");
+  }
+
+  /// Says why nothing is added up for `scatter`.
+  void missed(ReduceScatterOp scatter, StringRef name, const Twine &why) {
+    remarkMissed(scatter, getArgument(), name) << why;
+    addLacks(scatter, kGetsAccumulate, why);
   }
 };
 } // namespace

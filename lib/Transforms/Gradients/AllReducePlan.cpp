@@ -271,7 +271,5 @@ AllReducePlanner::decide(AllReduceOp allReduce,
   }
   if (alone.exchanges.isSmall || usec < plain || !isRestorable)
     return AllReducePlan(std::move(alone));
-  return LeftAlone(
-      "on these links it takes " + std::to_string(static_cast<int64_t>(plain)) +
-      " usec, in hops " + std::to_string(static_cast<int64_t>(usec)));
+  return LeftAlone::onLinks("it takes", plain, "in hops", usec);
 }

@@ -127,10 +127,7 @@ private:
     for (double exchange : plan.hops.getExchanges(*model))
       usec += exchange;
     if (usec >= plain)
-      return LeftAlone("on these links it takes " +
-                       std::to_string(static_cast<int64_t>(plain)) +
-                       " usec, in hops " +
-                       std::to_string(static_cast<int64_t>(usec)));
+      return LeftAlone::onLinks("it takes", plain, "in hops", usec);
     return plan;
   }
 

@@ -32,6 +32,11 @@ public:
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    // A step of JAX says on how many devices it runs.
+    if (!module->hasAttr(guest::kIsDynamic) ||
+        module->hasAttr(guest::kNumPartitions) ||
+        containsOp(module, isManualComputation))
+      return;
     if (failed(setPartitions(module)))
       return signalPassFailure();
     // HLO names the body of a loop, and the sum of a reduction, as computations
@@ -50,10 +55,6 @@ private:
     std::optional<Mesh> devices = Mesh::parse(mesh, error);
     if (!devices)
       return emitError(module.getLoc(), "in mesh '") << mesh << "': " << error;
-    if (containsOp(module, isManualComputation))
-      return emitError(module.getLoc(),
-                       "expected the program of one device, but got one with a "
-                       "manual computation in it");
     ModuleCopies copies = getModuleCopies(module);
     int64_t own = copies.replicas * copies.partitions;
     if (own != 1 && own != devices->numDevices())

@@ -44,6 +44,15 @@ static int64_t getResultBytes(Operation *op) {
                                           : op->getOperands().back().getType());
 }
 
+/// Adds what `origin` tells of options.
+static void addOptions(Entry &entry, const Origin &origin) {
+  entry.gets.insert(origin.gets.begin(), origin.gets.end());
+  for (NamedAttribute lack :
+       origin.lacks ? origin.lacks.getValue() : ArrayRef<NamedAttribute>())
+    if (auto why = dyn_cast<StringAttr>(lack.getValue()))
+      entry.lacks.emplace(lack.getName().str(), why.str());
+}
+
 /// The axes that Origin::group names.
 static std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
   std::vector<AxisRef> refs;
@@ -91,7 +100,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
   llvm::DenseMap<int64_t, int64_t> numOps;
   llvm::DenseSet<int64_t> inParts;
   int64_t nextId = 0;
-  SmallVector<SmallVector<Origin>> allOrigins;
+  std::vector<SmallVector<Origin>> allOrigins;
   allOrigins.reserve(collectives.size());
   for (const StepCollective &collective : collectives)
     for (const Origin &origin : allOrigins.emplace_back(getOrigins(collective)))
@@ -142,7 +151,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       if (all != origin.before)
         inParts.insert(origin.id);
       entry.isRewritten |= origin.kind != collective.kind;
-      entry.gets.insert(origin.gets.begin(), origin.gets.end());
+      addOptions(entry, origin);
       entry.origin = std::move(origin);
     }
   }
@@ -151,6 +160,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
     for (auto [origin, attr] :
          llvm::zip(removed, attrs.getAsRange<DictionaryAttr>())) {
       auto [entry, isNew] = entries.try_emplace(origin.id);
+      addOptions(entry->second, origin);
       if (!isNew)
         continue;
       if (auto location = attr.getAs<StringAttr>("location"))
@@ -194,5 +204,7 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       add(report.unit, getSentBytes(mesh, CollectiveKind::AllGather, axes,
                                     origin.modelBytes / zpp::numDevices(axes)));
   }
+  if (report.entries.empty())
+    report.whyEmpty = getWhyNoCollectives(module);
   return report;
 }

@@ -104,12 +104,17 @@ static void writeCollective(llvm::json::OStream &json, const Mesh &mesh,
   json.attribute("group", origin.group);
   json.attribute("id", origin.id);
   json.attribute("kind", getKindName(origin.kind));
+  json.attributeObject("lacks", [&] {
+    for (const auto &[word, why] : entry.lacks)
+      json.attribute(word, why);
+  });
   json.attribute("location", entry.location);
   json.attribute("phase", getPhaseName(origin.phase));
   json.attribute("reason", entry.reason);
   json.attribute("rewritten", entry.isRewritten);
   json.attribute("role", getRoleName(origin.role));
   json.attribute("rule", origin.rule);
+  json.attribute("slower", !entry.isRewritten && origin.isSlower);
   json.attribute("weight", origin.weight < 0
                                ? llvm::json::Value(nullptr)
                                : llvm::json::Value(origin.weight));
@@ -173,6 +178,8 @@ void zpp::report::printJSON(const Report &report, raw_ostream &os) {
         json.object([&] { writeCollective(json, report.mesh, entry); });
     });
     json.attribute("mesh", std::move(mesh));
+    if (report.entries.empty())
+      json.attribute("no_collectives", report.whyEmpty);
     if (report.prefetchBytes)
       json.attribute("prefetch_bytes", *report.prefetchBytes);
     json.attributeArray("schedule", [&] {

@@ -47,7 +47,8 @@ public:
       if (getCarryingFunction(gather, manuals))
         gathers[gather->getParentOp()].push_back({gather, std::move(sources)});
       else
-        leaveAlone(gather, getArgument(), kCarryReason);
+        leaveAlone(gather, getArgument(), LeftAlone(kCarryReason.str()),
+                   kGetsFrozen);
     });
     for (auto &[manual, group] : gathers) {
       SmallVector<CarriedTensor> tensors;
@@ -70,6 +71,7 @@ private:
   CarriedTensor keep(AllGatherOp gather,
                      ArrayRef<FrozenWeights::Source> sources) {
     OpBuilder builder(gather);
+    addGets(gather, kGetsFrozen);
     SmallVector<int64_t> arguments, results;
     for (const FrozenWeights::Source &source : sources) {
       arguments.push_back(source.argument);

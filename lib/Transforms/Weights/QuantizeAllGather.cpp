@@ -151,10 +151,7 @@ private:
     if (model) {
       auto [usec, quantized] = getUsec(gather, quant, *model);
       if (quantized >= usec)
-        return LeftAlone("on these links it takes " +
-                         std::to_string(static_cast<int64_t>(usec)) +
-                         " usec, quantized " +
-                         std::to_string(static_cast<int64_t>(quantized)));
+        return LeftAlone::onLinks("it takes", usec, "quantized", quantized);
     }
     return Sizes{plain, wire};
   }

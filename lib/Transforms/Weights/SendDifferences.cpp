@@ -144,7 +144,7 @@ public:
     if (failed(whole))
       return signalPassFailure();
     for (auto &[gather, why] : refused) {
-      leaveAlone(gather, getArgument(), why);
+      leaveAlone(gather, getArgument(), why, kGetsDifferences);
       sendWhole(gather, widen(*whole, gather.getOperation()));
     }
     for (auto &[manual, group] : gathers)

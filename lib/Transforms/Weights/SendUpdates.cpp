@@ -114,8 +114,9 @@ public:
     }
     for (auto &[gather, why] : llvm::reverse(left))
       leaveAlone(gather, getArgument(),
-                 "it gathers state, of which no update is sent: " +
-                     why.getReason());
+                 LeftAlone("it gathers state, of which no update is sent: " +
+                           why.getReason()),
+                 kGetsUpdate);
     for (Operation *gather : gathers)
       gather->removeAttr(kUpdatedAttr);
     for (Plan &plan : llvm::reverse(plans))
@@ -183,10 +184,7 @@ private:
             (LinkModel::getKernelUsec(2 * plain + wire) +
              LinkModel::getKernelUsec(devices * (2 * plain + wire)));
     if (sent >= usec)
-      return LeftAlone("on these links it takes " +
-                       std::to_string(static_cast<int64_t>(usec)) +
-                       " usec, as an update " +
-                       std::to_string(static_cast<int64_t>(sent)));
+      return LeftAlone::onLinks("it takes", usec, "as an update", sent);
     return plan;
   }
 

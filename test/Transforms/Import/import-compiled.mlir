@@ -5,9 +5,9 @@
 // RUN: zpp-opt %s --zero-import-compiled=mesh=node:2,gpu:2 --split-input-file \
 // RUN:   2>/dev/null | zpp-opt --zero-import-compiled=mesh=node:2,gpu:2 \
 // RUN:   --split-input-file | diff %t.once -
-// RUN: not zpp-opt %s --zero-import-compiled=mesh=node 2>&1 \
+// RUN: not zpp-opt %s --zero-import-compiled=mesh=node --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MALFORMED
-// RUN: not zpp-opt %s --zero-import-compiled 2>&1 \
+// RUN: not zpp-opt %s --zero-import-compiled --split-input-file 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=MISSING
 // RUN: zpp-opt %s --zero-import-compiled=mesh=node:2,gpu:2 \
 // RUN:   --zero-import-partitioned --zero-import-collectives=mesh=node:2,gpu:2 \
@@ -19,7 +19,7 @@
 // A loop as HLO has it: its body and the sum of its all-reduce are functions,
 // too. Weights are read from a stack, and gradients are written to another.
 
-// CHECK: module attributes {mhlo.num_partitions = 4 : i32}
+// CHECK: module attributes {mhlo.is_dynamic = false, mhlo.num_partitions = 4 : i32}
 // CHECK-NOT: func.func private @body
 // CHECK-NOT: func.func private @sum
 // CHECK: func.func private @called
@@ -29,7 +29,7 @@
 // ROLES-SAME: role = "weight", rule = "R4", trips = 3
 // ROLES: zero.reduce_scatter
 // ROLES-SAME: role = "gradient", rule = "R9", trips = 3
-module {
+module attributes {mhlo.is_dynamic = false} {
   func.func private @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
     %0 = stablehlo.add %a, %b : tensor<f32>
     return %0 : tensor<f32>
@@ -88,9 +88,45 @@ module {
 
 // The module knows on how many devices it runs.
 
-// CHECK: module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32}
-module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32} {
+// CHECK: module attributes {mhlo.is_dynamic = false, mhlo.num_partitions = 4 : i32}
+// CHECK: func.func private @kept
+module attributes {mhlo.is_dynamic = false, mhlo.num_partitions = 4 : i32} {
+  func.func private @kept(%x: tensor<f32>) -> tensor<f32> {
+    return %x : tensor<f32>
+  }
   func.func @main(%x: tensor<f32>) -> tensor<f32> {
     return %x : tensor<f32>
+  }
+}
+
+// -----
+
+// It was not HLO, so it is a step of one device.
+
+// CHECK: module {
+// CHECK: func.func private @kept
+module {
+  func.func private @kept(%x: tensor<f32>) -> tensor<f32> {
+    return %x : tensor<f32>
+  }
+  func.func @main(%x: tensor<f32>) -> tensor<f32> {
+    return %x : tensor<f32>
+  }
+}
+
+// -----
+
+// CHECK: module attributes {mhlo.is_dynamic = false} {
+// CHECK: func.func private @kept
+module attributes {mhlo.is_dynamic = false} {
+  sdy.mesh @mesh = <["node"=2, "gpu"=2]>
+  func.func private @kept(%x: tensor<f32>) -> tensor<f32> {
+    return %x : tensor<f32>
+  }
+  func.func @main(%x: tensor<f32>) -> tensor<f32> {
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, []>] out_shardings=[<@mesh, []>] manual_axes={"node", "gpu"} (%arg0: tensor<f32>) {
+      sdy.return %arg0 : tensor<f32>
+    } : (tensor<f32>) -> tensor<f32>
+    return %0 : tensor<f32>
   }
 }

@@ -43,6 +43,7 @@
 // ONCE-NEXT: "gets": [
 // ONCE-NEXT: "accumulate"
 // ONCE: "id": 28,
+// ONCE: "lacks": {},
 
 // What is no narrower than the floor stays.
 // RUN: zpp-opt %s --zero-set-floors=floors=0=i8,3=i8 --remarks-filter=none \

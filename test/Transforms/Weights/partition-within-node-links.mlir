@@ -16,7 +16,7 @@
 // If the links between nodes are as fast as those within, a gather between
 // nodes and one within take longer than one gather over both.
 
-// EQUAL-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take {{[0-9]+}} usec, with a secondary partition {{[0-9]+}}"
+// EQUAL-COUNT-2: along ["node", "gpu"] {zpp.origin = {{{.*}}lacks = {secondary = "on these links {{.*}}"}, {{.*}}slower{{.*}}}, zpp.reason = "on these links its gathers take {{[0-9]+}} usec, with a secondary partition {{[0-9]+}}"
 // SLOW: along ["node"] {zpp.keep
 // SLOW-COUNT-2: along ["gpu"]
 // MISSING: error: in links 'node=5gbyte': expected a link for tier 'gpu', but got none
@@ -100,7 +100,7 @@ func.func @differences(%w: tensor<512x4096xbf16>, %b: tensor<8xbf16>) -> (!whole
 !whole4 = !zero.shard<4096x4096xbf16, dim 0 = (2, 2) on #square>
 
 // EQUAL-LABEL: func @square
-// EQUAL-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "on these links its gathers take {{[0-9]+}} usec, with a secondary partition {{[0-9]+}}"
+// EQUAL-COUNT-2: along ["node", "gpu"] {zpp.origin = {{{.*}}lacks = {secondary = "on these links {{.*}}"}, {{.*}}slower{{.*}}}, zpp.reason = "on these links its gathers take {{[0-9]+}} usec, with a secondary partition {{[0-9]+}}"
 // SLOW-LABEL: func @square
 // SLOW: along ["node"] {zpp.keep
 func.func @square(%w: tensor<1024x4096xbf16>, %x: tensor<4xf32>)

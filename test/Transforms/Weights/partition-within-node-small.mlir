@@ -38,7 +38,7 @@ func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xb
   // CHECK: %[[PART:.*]] = zero.all_gather {{.*}} along ["node"] {zpp.origin = {id = 1 : i64}}
   // CHECK-SAME: to <64xbf16, dim 0 = (2, "gpu") on #mesh>
   // CHECK: zero.all_gather %[[PART]] along ["gpu"] {zpp.origin = {id = 1 : i64}}
-  // FLAT: along ["node", "gpu"] {zpp.origin = {id = 1 : i64}, zpp.reason = "it is gathered once
+  // FLAT: along ["node", "gpu"] {zpp.origin = {id = 1 : i64, lacks = {secondary = "it is gathered once{{.*}}"}}, zpp.reason = "it is gathered once
   // REMARK: [Passed] rewritten | Category:zero-partition-within-node{{.*}}gathered in 2 hops, to travel with others
   %4 = zero.from_local %b : tensor<8xbf16> to !small
   %5 = zero.all_gather %4 along ["node", "gpu"] {zpp.origin = {id = 1}} : !small to !small_whole
@@ -47,14 +47,14 @@ func.func @beside(%w: tensor<1024x4096xbf16>, %b: tensor<8xbf16>, %c: tensor<8xb
   %6 = zero.from_local %c : tensor<8xbf16> to !small
   %7 = zero.all_gather %6 along ["node", "gpu"] {zpp.origin = {id = 2}} : !small to !small_whole
   // Gathered once, and large.
-  // CHECK: along ["node", "gpu"] {zpp.origin = {id = 3 : i64}, zpp.reason = "it is gathered once
+  // CHECK: along ["node", "gpu"] {zpp.origin = {id = 3 : i64, lacks = {secondary = "it is gathered once{{.*}}"}}, zpp.reason = "it is gathered once
   %8 = zero.from_local %e : tensor<1024x4096xbf16> to !primary
   %9 = zero.encode %8 : !primary to !primary_i8
   %10 = zero.all_gather %9 along ["node", "gpu"] {zpp.origin = {id = 3}} : !primary_i8 to !whole_i8
   %11 = zero.decode %10 : !whole_i8 to !whole
   %12 = "stablehlo.dot_general"(%x, %x) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   // Nothing to travel with.
-  // CHECK: along ["node", "gpu"] {zpp.origin = {id = 4 : i64}, zpp.reason = "it is gathered once
+  // CHECK: along ["node", "gpu"] {zpp.origin = {id = 4 : i64, lacks = {secondary = "it is gathered once{{.*}}"}}, zpp.reason = "it is gathered once
   %13 = zero.from_local %d : tensor<8xbf16> to !small
   %14 = zero.all_gather %13 along ["node", "gpu"] {zpp.origin = {id = 4}} : !small to !small_whole
   %15:3 = stablehlo.optimization_barrier %w, %c, %12 : tensor<1024x4096xbf16>, tensor<8xbf16>, tensor<4x4xf32>

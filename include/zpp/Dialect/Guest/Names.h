@@ -57,6 +57,8 @@ inline constexpr llvm::StringLiteral kTopK = "chlo.top_k";
 // Attributes of JAX, and of its modules.
 inline constexpr llvm::StringLiteral kNumPartitions = "mhlo.num_partitions";
 inline constexpr llvm::StringLiteral kNumReplicas = "mhlo.num_replicas";
+/// On modules that were HLO.
+inline constexpr llvm::StringLiteral kIsDynamic = "mhlo.is_dynamic";
 inline constexpr llvm::StringLiteral kResultInfo = "jax.result_info";
 // Arguments that are donated: for a result, and for any.
 inline constexpr llvm::StringLiteral kAliasingOutput = "tf.aliasing_output";

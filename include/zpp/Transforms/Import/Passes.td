@@ -21,8 +21,9 @@ def ImportCompiledPass : Zpp_ModulePass<"zero-import-compiled"> {
 
     This pass erases the functions and writes down the number of devices of
     `mesh`. Partition p is device p of the mesh, in row-major order. Then
-    `zero-import-partitioned` finds the scatters. A module that runs on another
-    number of devices is an error, and so is one that has a manual computation.
+    `zero-import-partitioned` finds the scatters. Modules that were not HLO
+    (`mhlo.is_dynamic`), say on how many partitions they run, or have a manual
+    computation, stay as they are.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "\"\"",

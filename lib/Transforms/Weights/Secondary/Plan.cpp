@@ -68,8 +68,8 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
   Mesh mesh = forward.getMeshAttr().getMesh();
   std::optional<LinkModel> model = machine.findLinks(mesh);
   bool isSmall = isMostlyLatency(forward, machine.getLinks(mesh));
-  auto leaveAlone = [&](std::string reason) {
-    WeightDecision decision{all, LeftAlone(std::move(reason))};
+  auto leaveAlone = [&](LeftAlone why) {
+    WeightDecision decision{all, std::move(why)};
     if (isSmall)
       decision.besideOthers = plan;
     return decision;
@@ -77,17 +77,17 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
   std::optional<HoistStack> once = hoistOnce(group);
   if (group.size() == 1 && !isBetweenSteps && !once) {
     if (gathers.readsOtherSlices(forward))
-      return leaveAlone(
+      return leaveAlone(LeftAlone(
           "it is gathered once: other loops gather other slices of its stack, "
           "for example because the number of layers is not a multiple of "
-          "scan's unroll");
-    return leaveAlone(
+          "scan's unroll"));
+    return leaveAlone(LeftAlone(
         forward->hasAttr(kForwardOnlyAttr)
             ? "it is gathered once"
             : "it is gathered once; zero-regather can gather it again in the "
-              "backward pass");
+              "backward pass"));
   }
-  std::string slower;
+  std::optional<LeftAlone> slower;
   if (model && (group.size() > 1 || once)) {
     GatherTimes times =
         getGatherTimes(forward,
@@ -96,20 +96,19 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
                        plan.axes, *model);
     if (times.partitioned >=
         (times.areLinksAlike ? kMostLeft : 1) * times.whole)
-      slower = "on these links its gathers take " +
-               std::to_string(static_cast<int64_t>(times.whole)) +
-               " usec, with a secondary partition " +
-               std::to_string(static_cast<int64_t>(times.partitioned));
-    if (!slower.empty() && !isSmall)
-      return leaveAlone(slower);
+      slower =
+          LeftAlone::onLinks("its gathers take", times.whole,
+                             "with a secondary partition", times.partitioned);
+    if (slower && !isSmall)
+      return leaveAlone(*slower);
   }
   Decision<PlaceToKeep> place = choosePlace(group, isBetweenSteps);
   if (!place)
     return WeightDecision{all, place.getLeftAlone()};
   plan.place = std::move(*place);
   plan.isRepeated = isRepeated(forward, plan.place.way);
-  if (!slower.empty())
-    return leaveAlone(slower);
+  if (slower)
+    return leaveAlone(*slower);
   return WeightDecision{all, std::move(plan)};
 }
 

@@ -23,7 +23,7 @@ void SecondaryRewriter::run(ArrayRef<WeightDecision> decisions) {
   for (const WeightDecision &decision : decisions) {
     if (!decision.plan) {
       for (AllGatherOp gather : decision.group)
-        leaveAlone(gather, pass, decision.plan.getLeftAlone());
+        leaveAlone(gather, pass, decision.plan.getLeftAlone(), kGetsSecondary);
       continue;
     }
     const SecondaryPlan &plan = *decision.plan;
