@@ -4,7 +4,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class Measure(ctypes.Structure):
@@ -35,6 +35,15 @@ def collect(visit: Callable[[Callable], None]) -> list[dict]:
 
     visit(OnMeasure(add))
     return found
+
+
+def errors_of(role: str, samples: Iterable[tuple[float, float, int]]) -> dict[str, float]:
+    """Returns the metrics of a role from sums of squares of errors and of values, and how
+    many values are not finite any more; none without samples."""
+    sums = [sum(column) for column in zip(*samples)]
+    if not sums:
+        return {}
+    return {f"error/{role}": relative(sums[0], sums[1]), f"not_finite/{role}": sums[2]}
 
 
 def relative(squared_error: float, squared: float) -> float:

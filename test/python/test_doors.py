@@ -20,7 +20,7 @@ from training import NODES
 from zpp._cli import FORMS, main
 from zpp.jax import _forms
 from zpp.jax._proto import write_field
-from zpp.jax._tiles import Axis, DeviceMesh
+from zpp.jax._tiles import Axis, DeviceMesh, groups_along
 
 pytestmark = pytest.mark.compiler
 
@@ -338,7 +338,7 @@ def test_what_xla_refuses_is_an_error(tmp_path, capsys):
     assert "whose dims divide by their shardings" in capsys.readouterr().err
     source.write_text(TORCH_XLA)
     assert main(["report", str(source)]) == 1
-    assert "from slowest to fastest with --mesh node:N," in capsys.readouterr().err
+    assert "from slowest to fastest with mesh=node:N," in capsys.readouterr().err
 
 
 # Commands --------------------------------------------------------------------
@@ -430,11 +430,16 @@ def test_places_as_axes():
         assert devices.find_axes(places) == axes
     for axes in ([Axis("a", 4)], [Axis("b", 6), Axis("a", 4)],
                  [Axis("b", 2), Axis("a", 2, 2)], []):
-        groups = devices.groups_along(axes)
+        groups = groups_along(numbers, devices.axes, axes)
         assert devices.find_group_axes(groups) == axes
         assert devices.find_group_axes(groups[::-1]) == axes
     assert devices.find_group_axes(np.array([[0, 1], [2, 3]])) is None
     assert devices.find_group_axes(np.arange(24).reshape(3, 8)) is None
-    reordered = DeviceMesh({"a": 2, "b": 2}, [0, 2, 1, 3])
+    # A part that no order of the prime factors has: three of twelve places, then four.
+    assert groups_along(np.arange(12), {"a": 12}, [Axis("a", 4, 3)]).tolist() == [
+        [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    order = [0, 2, 1, 3]
+    reordered = DeviceMesh({"a": 2, "b": 2}, order)
     assert reordered.find_axes(np.array([0, 0, 1, 1])) == [Axis("b", 2)]
-    assert reordered.groups_along([Axis("a", 2)]).tolist() == [[0, 1], [2, 3]]
+    assert groups_along(np.array(order), reordered.axes, [Axis("a", 2)]).tolist() == [
+        [0, 1], [2, 3]]

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._compiler import Rewritten
 from zpp._guard import Guard
-from zpp._measures import relative
+from zpp._measures import errors_of, relative
 from zpp._option_kinds import LADDER
 from zpp._warn import warn
 from zpp.jax import _runtime
@@ -259,11 +259,8 @@ def _errors_of(roundings: Sequence[Rounding]) -> dict[str, float]:
     errors: dict[str, float] = {}
     for role in _ROLES:
         of_role = [each for each in roundings if each.role == role]
-        if not of_role:
-            continue
-        errors[f"error/{role}s"] = relative(
-            sum(each.squared_error for each in of_role),
-            sum(each.squared for each in of_role))
-        errors[f"largest_error/{role}s"] = max(each.error for each in of_role)
-        errors[f"not_finite/{role}s"] = sum(each.not_finite for each in of_role)
+        errors |= errors_of(f"{role}s", [
+            (each.squared_error, each.squared, each.not_finite) for each in of_role])
+        if of_role:
+            errors[f"largest_error/{role}s"] = max(each.error for each in of_role)
     return errors

@@ -21,6 +21,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from zpp.jax._modules import bytecode_of, main_of, operations_in, type_of
 from zpp.jax._proto import read_fields
+from zpp.jax._tiles import Axis, groups_along
 
 
 class PartitionError(ValueError):
@@ -185,36 +186,15 @@ def _groups_of(axes: str, shape: str | None, order: str | None, ids: str | None,
         if order:
             devices = devices.transpose(_numbers(order))
         devices = devices.ravel()
-    return _groups_along(devices, axes, chosen)
+    # 'a'=4 has a name and a size, 'b':(2)2 also the number of places outside of it.
+    lengths = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
+    return groups_along(devices, lengths, [
+        Axis(name, int(size or lengths[name]), int(before or 1)) for name, before, size in
+        re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)])
 
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
-
-
-def _groups_along(devices: np.ndarray, axes: str, chosen: str) -> np.ndarray:
-    """The groups along `chosen` ('a', 'b':(2)2) on a mesh of `axes` ('a'=4)."""
-    sizes = {name: int(size)
-             for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
-    wanted = [(name, int(pre or 1), int(size or sizes[name]))
-              for name, pre, size in re.findall(
-                  r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)]
-    # Every place where a part of an axis begins or ends.
-    cuts = {name: {1, size} for name, size in sizes.items()}
-    for name, pre, size in wanted:
-        cuts[name] |= {pre, pre * size}
-    shape: list[int] = []
-    places: dict[tuple[str, int], int] = {}
-    for name in sizes:
-        ordered = sorted(cuts[name])
-        for begin, end in zip(ordered, ordered[1:]):
-            places[name, begin] = len(shape)
-            shape.append(end // begin)
-    inner = [places[name, begin] for name, pre, size in wanted
-             for begin in sorted(cuts[name]) if pre <= begin < pre * size]
-    outer = [place for place in range(len(shape)) if place not in inner]
-    size = math.prod(shape[place] for place in inner)
-    return devices.reshape(shape).transpose(outer + inner).reshape(-1, size)
 
 
 def list_groups(groups: np.ndarray) -> ir.Attribute:

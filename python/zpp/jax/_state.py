@@ -315,13 +315,13 @@ class Keeper:
 
     def take(self, owner: Any, state: State, leaves: Sequence[Any]
              ) -> dict[str, jax.Array]:
-        """The state that a call of that which `owner` stands for can go on from: all of
-        the state, what does not follow from the arguments, or nothing. Whole
-        weights must be sent for the rest: none is kept, it is of a step with
-        other weights, or of weights that are not results of the latest call.
+        """Returns the state from which a call of `owner`, a program, can go on: all of
+        it, the part that does not follow from the arguments, or nothing. Whole weights
+        must be sent for the rest, where none is kept, or where it is of other weights
+        than the results of the latest call.
 
-        A state that was given is redistributed if it is of another mesh, or
-        dropped, with a warning, where that is not possible."""
+        A state that was given, of another mesh, is redistributed, or dropped with a
+        warning where that is not possible."""
         if self._arrays is None:
             return {}
         if self._is_given:

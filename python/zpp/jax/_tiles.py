@@ -3,8 +3,9 @@
 """Placements of devices as axes of a mesh, or as parts of axes."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -58,16 +59,6 @@ class DeviceMesh:
             below *= self._parts[axis].size
         return _join([self._parts[axis] for axis in order])
 
-    def groups_along(self, axes: Sequence[Axis]) -> np.ndarray:
-        """The numbers of the devices along axes, a row for each group."""
-        inner = [index for axis in axes for index, part in enumerate(self._parts)
-                 if part.name == axis.name
-                 and axis.before <= part.before < axis.before * axis.size]
-        outer = [index for index in range(len(self._parts)) if index not in inner]
-        size = math.prod(axis.size for axis in axes)
-        return self._devices.reshape([part.size for part in self._parts]).transpose(
-            outer + inner).reshape(-1, size)
-
     def find_group_axes(self, groups: np.ndarray) -> list[Axis] | None:
         """The axes along which these groups are; None if there are none."""
         if groups.size != self.size or len(np.unique(groups)) != self.size:
@@ -77,9 +68,28 @@ class DeviceMesh:
         axes = self.find_axes(places)
         if axes is None or not np.array_equal(
                 *(each[each[:, 0].argsort()] for each in (
-                    groups, self.groups_along(axes)))):
+                    groups, groups_along(self._devices, self.axes, axes)))):
             return None
         return axes
+
+
+def groups_along(devices: np.ndarray, sizes: Mapping[str, int], axes: Sequence[Axis]
+                 ) -> np.ndarray:
+    """Returns the numbers of the devices of a mesh along some axes, a row for each group.
+    `devices` are those of the mesh in the order of its axes, which have these sizes."""
+    # Every place where a part of an axis begins or ends.
+    cuts = {name: {1, size} for name, size in sizes.items()}
+    for axis in axes:
+        cuts[axis.name] |= {axis.before, axis.before * axis.size}
+    parts = [Axis(name, end // begin, begin) for name in sizes
+             for begin, end in itertools.pairwise(sorted(cuts[name]))]
+    inner = [index for axis in axes for index, part in enumerate(parts)
+             if part.name == axis.name
+             and axis.before <= part.before < axis.before * axis.size]
+    outer = [index for index in range(len(parts)) if index not in inner]
+    size = math.prod(axis.size for axis in axes)
+    return devices.reshape([part.size for part in parts]).transpose(
+        outer + inner).reshape(-1, size)
 
 
 def _divide(name: str, size: int) -> list[Axis]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers about a pass of a model: bytes and rounding errors."""
 
+import collections
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from zpp._measures import relative
+from zpp._measures import errors_of
 from zpp.torch import _runtime
 from zpp.torch._communication import Communication
 from zpp.torch._compress import communications_of, report
@@ -67,15 +68,12 @@ class Meter:
         self.latest = {name: count - before.get(name, 0)
                        for name, count in after.items()}
         self.latest["state_bytes"] = report["total"]["state_bytes"]
-        sums: dict[str, list[float]] = {}
+        samples = collections.defaultdict(list)
         for kind, measure in _runtime.read_measures():
-            of_role = sums.setdefault(_ROLES[kind], [0.0, 0.0, 0])
-            of_role[0] += measure["squared_error"]
-            of_role[1] += measure["squared"]
-            of_role[2] += measure["not_finite"]
-        for role, (squared_error, squared, not_finite) in sums.items():
-            self.latest[f"error/{role}"] = relative(squared_error, squared)
-            self.latest[f"not_finite/{role}"] = not_finite
+            samples[_ROLES[kind]].append(
+                (measure["squared_error"], measure["squared"], measure["not_finite"]))
+        for role, of_role in samples.items():
+            self.latest |= errors_of(role, of_role)
 
 
 _meters: weakref.WeakKeyDictionary[nn.Module, Meter] = weakref.WeakKeyDictionary()
