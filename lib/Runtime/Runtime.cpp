@@ -29,10 +29,6 @@ static zpp_rt_status report(const Status &status, char *message,
   return status.code;
 }
 
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_world_desc> =
-    offsetof(zpp_rt_world_desc, on_failure);
-
 int32_t zpp_rt_version(void) { return ZPP_RT_VERSION; }
 
 const char *zpp_rt_status_name(zpp_rt_status status) {

@@ -13,16 +13,6 @@
 using namespace zpp;
 using namespace zpp::rt;
 
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_quantize_desc> =
-    offsetof(zpp_rt_quantize_desc, rotate);
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_reduce_desc> =
-    offsetof(zpp_rt_reduce_desc, rotate);
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_rt_exchange_desc> =
-    offsetof(zpp_rt_exchange_desc, mesh);
-
 template <typename OperationT, typename Desc, typename Parse>
 Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
                          const Parse &parse, const OperationT *&operation) {

@@ -19,10 +19,6 @@
 using namespace zpp;
 using namespace zpp::xla;
 
-template <>
-constexpr size_t zpp::rt::kFirstSize<zpp_xla_world_desc> =
-    offsetof(zpp_xla_world_desc, on_listening);
-
 struct zpp_xla_world {
   std::shared_ptr<World> world;
 };

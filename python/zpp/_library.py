@@ -16,15 +16,15 @@ class Described(ctypes.Structure):
 
 
 class WorldDesc(Described):
-    """The beginning of zpp_rt_world_desc: all but the secret of processes that meet
-    at a rendezvous."""
+    """zpp_rt_world_desc."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t), ("backend", ctypes.c_char_p),
         ("mesh", ctypes.c_char_p), ("time_limit_usec", ctypes.c_int64),
         ("trace", ctypes.c_int64), ("rendezvous", ctypes.c_char_p),
         ("on_failure", ctypes.c_void_p),
-        ("on_failure_context", ctypes.c_void_p), ("exchanges", ctypes.c_void_p)]
+        ("on_failure_context", ctypes.c_void_p), ("exchanges", ctypes.c_void_p),
+        ("token", ctypes.c_char_p)]
 
 
 class RankDesc(Described):

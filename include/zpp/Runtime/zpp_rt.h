@@ -14,9 +14,9 @@
 |*   Descriptors, strings and arrays belong to the caller and are read during *|
 |*   the call only. Strings are UTF-8 and end with a zero.                    *|
 |* - The first field of a descriptor is its size as the caller knows it:      *|
-|*   sizeof. New fields are only appended, and a caller that was compiled     *|
-|*   with an older header gets the old behavior. Every field is 64 bits wide, *|
-|*   so that a compiler can write a descriptor without knowing about padding. *|
+|*   sizeof. The library does not read fields that a newer header has         *|
+|*   appended. Every field is 64 bits wide, so that a compiler can write a    *|
+|*   descriptor without knowing about padding.                                *|
 |* - Functions return a status, and no exception leaves the library. NULL     *|
 |*   where a handle, a descriptor or the place for a result is needed is      *|
 |*   ZPP_RT_INVALID_ARGUMENT. Functions that destroy or free something accept *|
