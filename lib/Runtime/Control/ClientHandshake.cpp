@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ControlClientLoop.h"
+#include "ControlClient.h"
 #include "Handshake.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 // Start
 //===----------------------------------------------------------------------===//
 
-Status ControlClient::Loop::checkOptions() const {
+Status ControlClient::checkOptions() const {
   if (options.greeting.size() > kMaxTextBytes)
     return invalid(expected("a greeting of at most " +
                                 std::to_string(kMaxTextBytes) + " bytes",
@@ -27,7 +27,7 @@ Status ControlClient::Loop::checkOptions() const {
   return checkToken(options.token);
 }
 
-Status ControlClient::Loop::getSilence() const {
+Status ControlClient::getSilence() const {
   return {ZPP_RT_TIMEOUT,
           expected("an answer of the process of rank 0 at " + options.endpoint +
                        " within " + std::to_string(options.timeLimit.count()) +
@@ -35,13 +35,13 @@ Status ControlClient::Loop::getSilence() const {
                    "none")};
 }
 
-Status ControlClient::Loop::getForeign() const {
+Status ControlClient::getForeign() const {
   return {ZPP_RT_SYSTEM_ERROR,
           expected("a zpp process of the same version at " + options.endpoint,
                    "one that speaks another protocol")};
 }
 
-Status ControlClient::Loop::start() {
+Status ControlClient::start() {
   if (Status status = checkOptions(); !status.ok())
     return status;
   Endpoint endpoint;
@@ -78,7 +78,7 @@ Status ControlClient::Loop::start() {
 // Handshake
 //===----------------------------------------------------------------------===//
 
-Status ControlClient::Loop::shakeHands(const Endpoint &endpoint) {
+Status ControlClient::shakeHands(const Endpoint &endpoint) {
   const Clock::time_point deadline = Clock::now() + options.timeLimit;
   for (auto pause = 5ms;; pause = std::min(2 * pause, 250ms)) {
     std::string error;
@@ -97,17 +97,16 @@ Status ControlClient::Loop::shakeHands(const Endpoint &endpoint) {
   }
 }
 
-ControlClient::Loop::Answer ControlClient::Loop::ask(const std::string &data,
-                                                     Frame kind,
-                                                     Clock::time_point deadline,
-                                                     std::string &text) {
+ControlClient::Answer ControlClient::ask(const std::string &data, Frame kind,
+                                         Clock::time_point deadline,
+                                         std::string &text) {
   size_t position = 0;
   bool isSent = false, hasEnded = false;
   while (true) {
     if (!isSent) {
-      Transfer result = send(connection, data, position);
+      IoResult result = send(connection, data, position);
       // The messages that the other side sent before it hung up still count.
-      isSent = result != Transfer::Blocked;
+      isSent = result != IoResult::Blocked;
     }
     Frame frame;
     std::string_view payload;
@@ -132,12 +131,11 @@ ControlClient::Loop::Answer ControlClient::Loop::ask(const std::string &data,
                      static_cast<short>(POLLIN | (isSent ? 0 : POLLOUT)), 0};
     ::poll(&polled, 1, getPollTimeout(deadline));
     if (polled.revents & ~POLLOUT)
-      hasEnded = receive(connection, in.data) == Transfer::Ended;
+      hasEnded = receive(connection, in.data) == IoResult::Ended;
   }
 }
 
-Status ControlClient::Loop::proveToken(Clock::time_point deadline,
-                                       bool &mustRetry) {
+Status ControlClient::proveToken(Clock::time_point deadline, bool &mustRetry) {
   auto fail = [&](Answer answer) -> Status {
     if (answer == Answer::Late)
       return getSilence();

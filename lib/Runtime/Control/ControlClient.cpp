@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ControlClientLoop.h"
+#include "ControlClient.h"
 #include "Text.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ static constexpr auto kNap = 1ms;
 /// How long after the last announcement the thread keeps looking for more.
 static constexpr auto kAttention = 100ms;
 
-ControlClient::Loop::~Loop() {
+ControlClient::~ControlClient() {
   if (!thread.joinable())
     return;
   leave();
@@ -35,16 +35,25 @@ ControlClient::Loop::~Loop() {
   thread.join();
 }
 
+Status ControlClient::connect(Options options,
+                              std::unique_ptr<ControlClient> &client) {
+  std::unique_ptr<ControlClient> made(new ControlClient(std::move(options)));
+  Status status = made->start();
+  if (status.ok())
+    client = std::move(made);
+  return status;
+}
+
 //===----------------------------------------------------------------------===//
 // Calls
 //===----------------------------------------------------------------------===//
 
-void ControlClient::Loop::wake() {
+void ControlClient::wake() {
   if (std::exchange(rest, Rest::None) != Rest::None)
     wakeUp.signal();
 }
 
-bool ControlClient::Loop::setFailure(Failure cause) {
+bool ControlClient::setFailure(Failure cause) {
   Lock lock(mutex);
   if (hasLeft || !failure.set(std::move(cause)))
     return false;
@@ -52,8 +61,8 @@ bool ControlClient::Loop::setFailure(Failure cause) {
   return true;
 }
 
-Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
-                                     int64_t &group) {
+Status ControlClient::addGroup(const std::vector<int64_t> &members,
+                               int64_t &group) {
   std::vector<int64_t> sorted = members;
   std::sort(sorted.begin(), sorted.end());
   for (int64_t member : members)
@@ -81,9 +90,8 @@ Status ControlClient::Loop::addGroup(const std::vector<int64_t> &members,
   return {};
 }
 
-void ControlClient::Loop::announce(int64_t group, std::string_view kind,
-                                   int64_t chunkBytes,
-                                   const std::string &title) {
+void ControlClient::announce(int64_t group, std::string_view kind,
+                             int64_t chunkBytes, const std::string &title) {
   Lock lock(mutex);
   if (failure.has() || hasLeft)
     return;
@@ -116,12 +124,12 @@ void ControlClient::Loop::announce(int64_t group, std::string_view kind,
     wake();
 }
 
-std::string ControlClient::Loop::getPlace() {
+std::string ControlClient::getPlace() const {
   Lock lock(mutex);
   return last ? "after the call of " + last->title : "";
 }
 
-Status ControlClient::Loop::confirm() {
+Status ControlClient::confirm() {
   Lock lock(mutex);
   if (!failure.has() && !hasLeft && matched < announced) {
     writeFrame(outgoing, Frame::Confirm);
@@ -140,7 +148,7 @@ Status ControlClient::Loop::confirm() {
   return failure.get().getStatus();
 }
 
-Status ControlClient::Loop::broadcast(std::string &bytes) {
+Status ControlClient::broadcast(std::string &bytes) {
   if (bytes.size() > kMaxBroadcastBytes)
     return invalid(expected("at most " + std::to_string(kMaxBroadcastBytes) +
                                 " bytes to broadcast",
@@ -171,7 +179,7 @@ Status ControlClient::Loop::broadcast(std::string &bytes) {
   return failure.get().getStatus();
 }
 
-void ControlClient::Loop::fail(const std::string &message) {
+void ControlClient::fail(const std::string &message) {
   if (!setFailure({ZPP_RT_ABORTED, "", message}))
     return;
   Lock lock(mutex);
@@ -179,7 +187,7 @@ void ControlClient::Loop::fail(const std::string &message) {
   wake();
 }
 
-void ControlClient::Loop::leave() {
+void ControlClient::leave() {
   Lock lock(mutex);
   if (std::exchange(hasLeft, true))
     return;
@@ -194,7 +202,7 @@ void ControlClient::Loop::leave() {
 
 /// Returns until when to wait for something to do; none if there is nothing
 /// left to do.
-std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
+std::optional<Clock::time_point> ControlClient::sendOutgoing() {
   Clock::time_point now = Clock::now();
   Clock::time_point limit = now + 1h;
   {
@@ -219,8 +227,8 @@ std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
   }
   if (out.empty())
     return limit;
-  Transfer result = send(connection, out, sent);
-  if (result == Transfer::Blocked)
+  IoResult result = send(connection, out, sent);
+  if (result == IoResult::Blocked)
     return limit;
   // After an error, what the server has said matters more than the error.
   out.clear();
@@ -228,7 +236,7 @@ std::optional<Clock::time_point> ControlClient::Loop::sendOutgoing() {
   return now;
 }
 
-void ControlClient::Loop::run() {
+void ControlClient::run() {
   // Frames may have arrived together with the server's proof.
   if (!handleAll())
     return;
@@ -246,17 +254,17 @@ void ControlClient::Loop::run() {
 }
 
 /// Whether the connection goes on.
-bool ControlClient::Loop::receiveAll() {
-  Transfer result = receive(connection, in.data);
+bool ControlClient::receiveAll() {
+  IoResult result = receive(connection, in.data);
   if (!handleAll())
     return false;
-  if (result == Transfer::Ended)
+  if (result == IoResult::Ended)
     handleEnd();
-  return result != Transfer::Ended;
+  return result != IoResult::Ended;
 }
 
 /// Handles the frames that have arrived. False if one of them is not allowed.
-bool ControlClient::Loop::handleAll() {
+bool ControlClient::handleAll() {
   Frame frame;
   std::string_view payload;
   FrameParser::Result parsed;
@@ -273,7 +281,7 @@ bool ControlClient::Loop::handleAll() {
 }
 
 /// Whether the frame is one that a server may send now.
-bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
+bool ControlClient::handle(Frame frame, std::string_view payload) {
   FrameReader reader(payload);
   switch (frame) {
   case Frame::Welcome: {
@@ -321,7 +329,7 @@ bool ControlClient::Loop::handle(Frame frame, std::string_view payload) {
   return reader.isComplete();
 }
 
-void ControlClient::Loop::handleEnd() {
+void ControlClient::handleEnd() {
   std::string title;
   {
     Lock lock(mutex);
@@ -333,7 +341,7 @@ void ControlClient::Loop::handleEnd() {
               " ranks, but rank 0 was lost"});
 }
 
-void ControlClient::Loop::giveUp(Failure cause) {
+void ControlClient::giveUp(Failure cause) {
   // The server does not know an exchange in which the rank waits.
   if (cause.title.empty())
     cause.title = getPlace();
@@ -346,37 +354,3 @@ void ControlClient::Loop::giveUp(Failure cause) {
   if (setFailure(cause) && mustTell && options.onFailure)
     options.onFailure(cause);
 }
-
-//===----------------------------------------------------------------------===//
-// Interface
-//===----------------------------------------------------------------------===//
-
-ControlClient::ControlClient(std::unique_ptr<Loop> loop)
-    : loop(std::move(loop)) {}
-ControlClient::~ControlClient() = default;
-
-Status ControlClient::connect(Options options,
-                              std::unique_ptr<ControlClient> &client) {
-  auto loop = std::make_unique<Loop>(std::move(options));
-  if (Status status = loop->start(); !status.ok())
-    return status;
-  client.reset(new ControlClient(std::move(loop)));
-  return {};
-}
-
-Status ControlClient::broadcast(std::string &bytes) {
-  return loop->broadcast(bytes);
-}
-Status ControlClient::addGroup(const std::vector<int64_t> &members,
-                               int64_t &group) {
-  return loop->addGroup(members, group);
-}
-void ControlClient::announce(int64_t group, std::string_view kind,
-                             int64_t chunkBytes, const std::string &title) {
-  loop->announce(group, kind, chunkBytes, title);
-}
-std::string ControlClient::getPlace() const { return loop->getPlace(); }
-Status ControlClient::confirm() { return loop->confirm(); }
-void ControlClient::fail(const std::string &message) { loop->fail(message); }
-void ControlClient::leave() { loop->leave(); }
-Failure ControlClient::getFailure() const { return loop->getFailure(); }

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ControlServerLoop.h"
+#include "ControlServer.h"
 #include "Text.h"
 
 #include <algorithm>
@@ -27,7 +27,24 @@ static constexpr auto kPartingLimit = 3s;
 // Start and stop
 //===----------------------------------------------------------------------===//
 
-Status ControlServer::Loop::start() {
+Status ControlServer::create(Options options,
+                             std::unique_ptr<ControlServer> &server) {
+  Endpoint endpoint;
+  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
+    return status;
+  if (options.numRanks < 1)
+    return invalid(expected("at least 1 rank", options.numRanks));
+  if (Status status = checkToken(options.token); !status.ok())
+    return status;
+  std::unique_ptr<ControlServer> made(
+      new ControlServer(std::move(options), std::move(endpoint)));
+  Status status = made->start();
+  if (status.ok())
+    server = std::move(made);
+  return status;
+}
+
+Status ControlServer::start() {
   bool isLocal = false;
   if (Status status = listenOn(endpoint, listener, isLocal); !status.ok())
     return status;
@@ -54,7 +71,7 @@ Status ControlServer::Loop::start() {
   return {};
 }
 
-ControlServer::Loop::~Loop() {
+ControlServer::~ControlServer() {
   mustStop = true;
   if (thread.joinable()) {
     wakeUp.signal();
@@ -62,7 +79,7 @@ ControlServer::Loop::~Loop() {
   }
 }
 
-void ControlServer::Loop::stop(Clock::time_point now) {
+void ControlServer::stop(Clock::time_point now) {
   if (!stopDeadline) {
     // Let the next program listen here.
     listener.reset();
@@ -77,7 +94,7 @@ void ControlServer::Loop::stop(Clock::time_point now) {
     stopDeadline = std::min(*stopDeadline, now + kPartingLimit);
 }
 
-bool ControlServer::Loop::isDone(Clock::time_point now) const {
+bool ControlServer::isDone(Clock::time_point now) const {
   if (!stopDeadline)
     return false;
   return now >= *stopDeadline ||
@@ -91,7 +108,7 @@ bool ControlServer::Loop::isDone(Clock::time_point now) const {
 // Loop
 //===----------------------------------------------------------------------===//
 
-void ControlServer::Loop::run() {
+void ControlServer::run() {
   while (true) {
     Clock::time_point now = Clock::now();
     if (mustStop)
@@ -127,7 +144,7 @@ void ControlServer::Loop::run() {
   }
 }
 
-void ControlServer::Loop::wait() {
+void ControlServer::wait() {
   Clock::time_point deadline = Clock::now() + 1h;
   auto until = [&](Clock::time_point time) {
     deadline = std::min(deadline, time);
@@ -161,17 +178,17 @@ void ControlServer::Loop::wait() {
     connection.hasInput = polled[next++].revents & ~POLLOUT;
 }
 
-void ControlServer::Loop::acceptAll() {
+void ControlServer::acceptAll() {
   if (!listener || Clock::now() < nextAccept)
     return;
   for (size_t i = 0; i < kMaxStrangers; ++i) {
     Descriptor socket;
-    Transfer result = acceptFrom(listener, socket);
-    if (result == Transfer::Exhausted)
+    IoResult result = acceptFrom(listener, socket);
+    if (result == IoResult::Exhausted)
       nextAccept = Clock::now() + 100ms;
-    if (result == Transfer::Exhausted || result == Transfer::Blocked)
+    if (result == IoResult::Exhausted || result == IoResult::Blocked)
       return;
-    if (result != Transfer::Done)
+    if (result != IoResult::Done)
       continue;
     connections.emplace_back(std::move(socket));
   }
@@ -182,7 +199,7 @@ void ControlServer::Loop::acceptAll() {
 //===----------------------------------------------------------------------===//
 
 /// Reports all lost ranks at once, so that the message names them all.
-void ControlServer::Loop::loseBroken() {
+void ControlServer::loseBroken() {
   std::vector<int64_t> lost;
   for (ServerConnection &connection : connections) {
     if (!connection.isBroken || connection.rank < 0 ||
@@ -196,7 +213,7 @@ void ControlServer::Loop::loseBroken() {
   ledger.lose(lost);
 }
 
-void ControlServer::Loop::deliver() {
+void ControlServer::deliver() {
   for (const ControlLedger::Notice &notice : ledger.takeNotices())
     if (ServerConnection *connection = byRank[notice.rank])
       FrameWriter(connection->out, Frame::Failure)
@@ -205,7 +222,7 @@ void ControlServer::Loop::deliver() {
           .text(notice.failure.message);
 }
 
-void ControlServer::Loop::reportProgress(Clock::time_point now) {
+void ControlServer::reportProgress(Clock::time_point now) {
   bool isTime = now >= nextReport;
   bool hasReported = false;
   for (ServerConnection &connection : connections) {
@@ -225,7 +242,7 @@ void ControlServer::Loop::reportProgress(Clock::time_point now) {
     nextReport = now + kProgressInterval;
 }
 
-void ControlServer::Loop::dropStrangers(Clock::time_point now) {
+void ControlServer::dropStrangers(Clock::time_point now) {
   size_t numStrangers = std::count_if(
       connections.begin(), connections.end(),
       [](const ServerConnection &other) { return other.rank < 0; });
@@ -240,11 +257,11 @@ void ControlServer::Loop::dropStrangers(Clock::time_point now) {
   }
 }
 
-void ControlServer::Loop::write(ServerConnection &connection) {
+void ControlServer::write(ServerConnection &connection) {
   if (connection.isBroken)
     return;
-  Transfer result = send(connection.socket, connection.out, connection.sent);
-  if (result == Transfer::Blocked) {
+  IoResult result = send(connection.socket, connection.out, connection.sent);
+  if (result == IoResult::Blocked) {
     connection.isBroken =
         connection.out.size() - connection.sent > kMaxUnreadBytes;
     // A rank that reads slowly may never read everything.
@@ -258,32 +275,4 @@ void ControlServer::Loop::write(ServerConnection &connection) {
   connection.out.clear();
   connection.sent = 0;
   connection.isBroken = connection.isEnding;
-}
-
-//===----------------------------------------------------------------------===//
-// Interface
-//===----------------------------------------------------------------------===//
-
-ControlServer::ControlServer(std::unique_ptr<Loop> loop)
-    : loop(std::move(loop)) {}
-ControlServer::~ControlServer() = default;
-
-Status ControlServer::create(Options options,
-                             std::unique_ptr<ControlServer> &server) {
-  Endpoint endpoint;
-  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
-    return status;
-  if (options.numRanks < 1)
-    return invalid(expected("at least 1 rank", options.numRanks));
-  if (Status status = checkToken(options.token); !status.ok())
-    return status;
-  auto loop = std::make_unique<Loop>(std::move(options), std::move(endpoint));
-  if (Status status = loop->start(); !status.ok())
-    return status;
-  server.reset(new ControlServer(std::move(loop)));
-  return {};
-}
-
-const std::string &ControlServer::getEndpoint() const {
-  return loop->endpointText;
 }

@@ -5,27 +5,25 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ControlServerLoop.h"
+#include "ControlServer.h"
 #include "Text.h"
-
-#include <algorithm>
 
 using namespace zpp::rt;
 
 /// Bytes of one rank that are read before others get their turn.
 static constexpr size_t kMaxReadBytes = 1 << 20;
 
-bool ControlServer::Loop::read(ServerConnection &connection) {
+bool ControlServer::read(ServerConnection &connection) {
   size_t total = 0;
   while (!connection.isBroken && !connection.isEnding) {
     if (total >= kMaxReadBytes)
       return false;
     size_t before = connection.in.data.size();
-    Transfer result = receive(connection.socket, connection.in.data);
+    IoResult result = receive(connection.socket, connection.in.data);
     total += connection.in.data.size() - before;
-    if (result == Transfer::Blocked)
+    if (result == IoResult::Blocked)
       return true;
-    if (result == Transfer::Ended) {
+    if (result == IoResult::Ended) {
       connection.isBroken = true;
       return true;
     }
@@ -47,8 +45,8 @@ bool ControlServer::Loop::read(ServerConnection &connection) {
 }
 
 /// Whether the frame is one that a client may send now.
-bool ControlServer::Loop::handle(ServerConnection &connection, Frame frame,
-                                 std::string_view payload) {
+bool ControlServer::handle(ServerConnection &connection, Frame frame,
+                           std::string_view payload) {
   FrameReader reader(payload);
   bool isFromRank = frame != Frame::Hello && frame != Frame::Proof;
   if (isFromRank != (connection.rank >= 0))
@@ -88,8 +86,8 @@ bool ControlServer::Loop::handle(ServerConnection &connection, Frame frame,
   }
 }
 
-bool ControlServer::Loop::handleHello(ServerConnection &connection,
-                                      std::string_view payload) {
+bool ControlServer::handleHello(ServerConnection &connection,
+                                std::string_view payload) {
   FrameReader reader(payload);
   Handshake &handshake = connection.handshake;
   std::string_view nonce = reader.text();
@@ -102,8 +100,8 @@ bool ControlServer::Loop::handleHello(ServerConnection &connection,
   return true;
 }
 
-bool ControlServer::Loop::handleProof(ServerConnection &connection,
-                                      std::string_view payload) {
+bool ControlServer::handleProof(ServerConnection &connection,
+                                std::string_view payload) {
   FrameReader reader(payload);
   Handshake &handshake = connection.handshake;
   std::string_view proof = reader.text();
@@ -139,8 +137,8 @@ bool ControlServer::Loop::handleProof(ServerConnection &connection,
 
 /// NCCL connects to what the others are told, so only rank 0 tells them, and
 /// only when all are there to hear it.
-bool ControlServer::Loop::handleBroadcast(const ServerConnection &connection,
-                                          std::string_view payload) {
+bool ControlServer::handleBroadcast(const ServerConnection &connection,
+                                    std::string_view payload) {
   FrameReader reader(payload);
   std::string_view bytes = reader.text();
   if (!reader.isComplete() || connection.rank != 0 || !isWelcome ||
@@ -152,7 +150,7 @@ bool ControlServer::Loop::handleBroadcast(const ServerConnection &connection,
   return true;
 }
 
-void ControlServer::Loop::welcome() {
+void ControlServer::welcome() {
   if (isWelcome || !ledger.isComplete() || ledger.hasFailed())
     return;
   isWelcome = true;
@@ -161,8 +159,8 @@ void ControlServer::Loop::welcome() {
       writeFrame(connection->out, Frame::Welcome);
 }
 
-bool ControlServer::Loop::handleDefine(ServerConnection &connection,
-                                       std::string_view payload) {
+bool ControlServer::handleDefine(ServerConnection &connection,
+                                 std::string_view payload) {
   FrameReader reader(payload);
   uint32_t id = reader.u32();
   int64_t chunkBytes = reader.i64();

@@ -185,26 +185,26 @@ Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener,
   return {};
 }
 
-Transfer zpp::rt::acceptFrom(const Descriptor &listener,
+IoResult zpp::rt::acceptFrom(const Descriptor &listener,
                              Descriptor &connection) {
   int fd = ::accept(listener.get(), nullptr, nullptr);
   int error = errno;
   connection = Descriptor(fd);
   if (connection) {
     prepareConnection(connection);
-    return Transfer::Done;
+    return IoResult::Done;
   }
   switch (error) {
   case EMFILE:
   case ENFILE:
   case ENOBUFS:
   case ENOMEM:
-    return Transfer::Exhausted;
+    return IoResult::Exhausted;
   case EAGAIN:
-    return Transfer::Blocked;
+    return IoResult::Blocked;
   default:
     // The client has gone already. There may be others.
-    return Transfer::Ended;
+    return IoResult::Ended;
   }
 }
 
@@ -280,22 +280,22 @@ bool zpp::rt::connectTo(const Endpoint &endpoint, Clock::time_point deadline,
 // Transfer
 //===----------------------------------------------------------------------===//
 
-static Transfer classify(int error) {
+static IoResult classify(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR
-             ? Transfer::Blocked
-             : Transfer::Ended;
+             ? IoResult::Blocked
+             : IoResult::Ended;
 }
 
-Transfer zpp::rt::receive(const Descriptor &connection, std::string &data) {
+IoResult zpp::rt::receive(const Descriptor &connection, std::string &data) {
   char buffer[1 << 16];
   ssize_t size = ::recv(connection.get(), buffer, sizeof(buffer), 0);
   if (size < 0)
     return classify(errno);
   data.append(buffer, size);
-  return size == 0 ? Transfer::Ended : Transfer::Done;
+  return size == 0 ? IoResult::Ended : IoResult::Done;
 }
 
-Transfer zpp::rt::send(const Descriptor &connection, const std::string &data,
+IoResult zpp::rt::send(const Descriptor &connection, const std::string &data,
                        size_t &sent) {
   while (sent < data.size()) {
     ssize_t size = ::send(connection.get(), data.data() + sent,
@@ -304,7 +304,7 @@ Transfer zpp::rt::send(const Descriptor &connection, const std::string &data,
       return classify(errno);
     sent += size;
   }
-  return Transfer::Done;
+  return IoResult::Done;
 }
 
 //===----------------------------------------------------------------------===//

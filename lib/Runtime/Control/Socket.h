@@ -54,7 +54,7 @@ struct Endpoint {
 /// this host can connect.
 Status listenOn(Endpoint &endpoint, Descriptor &listener, bool &isLocal);
 
-enum class Transfer {
+enum class IoResult {
   Done,
   /// Try again when poll() returns.
   Blocked,
@@ -64,7 +64,7 @@ enum class Transfer {
   Exhausted
 };
 
-Transfer acceptFrom(const Descriptor &listener, Descriptor &connection);
+IoResult acceptFrom(const Descriptor &listener, Descriptor &connection);
 
 /// Tries all addresses of `endpoint` until one answers. If none has when
 /// `deadline` has passed, `error` says why.
@@ -72,10 +72,10 @@ bool connectTo(const Endpoint &endpoint, Clock::time_point deadline,
                Descriptor &connection, std::string &error);
 
 /// Appends up to 64 KiB to `data`.
-Transfer receive(const Descriptor &connection, std::string &data);
+IoResult receive(const Descriptor &connection, std::string &data);
 
 /// Sends `data` from position `sent` on, and advances `sent`.
-Transfer send(const Descriptor &connection, const std::string &data,
+IoResult send(const Descriptor &connection, const std::string &data,
               size_t &sent);
 
 /// Ends a poll() of another thread.

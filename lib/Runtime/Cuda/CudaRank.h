@@ -15,7 +15,8 @@
 #define ZPP_LIB_RUNTIME_CUDA_CUDARANK_H
 
 #include "Backend.h"
-#include "Control/Control.h"
+#include "Control/ControlClient.h"
+#include "Control/ControlServer.h"
 #include "CudaStreams.h"
 #include "Device.h"
 #include "DeviceQueue.h"

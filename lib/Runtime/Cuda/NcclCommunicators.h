@@ -8,7 +8,8 @@
 #ifndef ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
 #define ZPP_LIB_RUNTIME_NCCLCOMMUNICATORS_H
 
-#include "Control/Control.h"
+#include "Control/ControlClient.h"
+#include "Control/ControlServer.h"
 #include "ExchangePlan.h"
 #include "NcclLibrary.h"
 #include "Operations.h"

@@ -10,7 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Control/Control.h"
+#include "Control/ControlClient.h"
+#include "Control/ControlServer.h"
 #include "Control/ControlWire.h"
 #include "Control/Handshake.h"
 #include "Control/Hmac.h"
@@ -453,15 +454,15 @@ public:
   }
   void say(const std::string &data) {
     size_t sent = 0;
-    while (send(connection, data, sent) == Transfer::Blocked)
+    while (send(connection, data, sent) == IoResult::Blocked)
       wait(POLLOUT);
   }
   /// Waits until the other side hangs up; returns what it has said.
   std::string expectEnd() {
     std::string data;
-    Transfer result;
-    while ((result = receive(connection, data)) != Transfer::Ended)
-      if (result == Transfer::Blocked)
+    IoResult result;
+    while ((result = receive(connection, data)) != IoResult::Ended)
+      if (result == IoResult::Blocked)
         wait(POLLIN);
     return data;
   }
@@ -469,10 +470,10 @@ public:
   std::string hear(size_t bytes) {
     std::string data;
     while (data.size() < bytes) {
-      Transfer result = receive(connection, data);
-      if (result == Transfer::Ended)
+      IoResult result = receive(connection, data);
+      if (result == IoResult::Ended)
         break;
-      if (result == Transfer::Blocked)
+      if (result == IoResult::Blocked)
         wait(POLLIN);
     }
     EXPECT_EQ(data.size(), bytes);
@@ -652,13 +653,13 @@ connectToStranger(const std::function<std::string(const Handshake &)> &answer,
     Descriptor connection;
     pollfd entry{listener.get(), POLLIN, 0};
     ::poll(&entry, 1, 60'000);
-    EXPECT_EQ(acceptFrom(listener, connection), Transfer::Done);
+    EXPECT_EQ(acceptFrom(listener, connection), IoResult::Done);
     FrameParser in(kMaxHelloBytes);
     Frame frame;
     std::string_view payload;
     Handshake handshake;
     while (in.next(frame, payload) != FrameParser::Result::Frame)
-      if (receive(connection, in.data) == Transfer::Ended)
+      if (receive(connection, in.data) == IoResult::Ended)
         return;
     handshake.clientNonce = FrameReader(payload).text();
     handshake.serverNonce.assign(kNonceBytes, 's');

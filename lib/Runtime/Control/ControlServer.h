@@ -1,12 +1,12 @@
-//===- ControlServerLoop.h - What is after a ControlServer ------*- C++ -*-===//
+//===- ControlServer.h - Where the ranks of a world meet --------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVERLOOP_H
-#define ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVERLOOP_H
+#ifndef ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVER_H
+#define ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVER_H
 
 #include "Control.h"
 #include "ControlLedger.h"
@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <list>
+#include <memory>
 #include <optional>
 #include <poll.h>
 #include <thread>
@@ -48,22 +49,39 @@ struct ServerConnection {
   uint64_t awaited = 0;
 };
 
-/// The state of a server, and the thread that serves its connections.
-class ControlServer::Loop {
+/// The server that ranks connect to: one per world, in the process of rank 0.
+class ControlServer {
 public:
-  Loop(Options options, Endpoint endpoint)
+  struct Options {
+    /// The endpoint to listen at: "HOST:PORT" or "[ADDRESS]:PORT". A name
+    /// stands for an address of this host. Port 0 is any free port.
+    std::string endpoint;
+    int64_t numRanks;
+    /// How long ranks wait for each other, to begin with and in each exchange.
+    std::chrono::microseconds timeLimit;
+    /// The text that all ranks must agree on: mesh, version of the interface.
+    std::string greeting;
+    /// The secret of the processes of the job.
+    std::string token;
+  };
+  static Status create(Options options, std::unique_ptr<ControlServer> &server);
+
+  /// Waits until all ranks have left, but not longer than the time limit, and
+  /// not longer than a few seconds once the world has failed. Ranks of this
+  /// process must have left before, unless another thread makes them leave.
+  ~ControlServer();
+
+  /// Returns the endpoint with the port that is listened on.
+  const std::string &getEndpoint() const { return endpointText; }
+
+private:
+  ControlServer(Options options, Endpoint endpoint)
       : endpoint(std::move(endpoint)), timeLimit(options.timeLimit),
         token(std::move(options.token)),
         ledger(options.numRanks, timeLimit, std::move(options.greeting)),
         byRank(options.numRanks, nullptr) {}
-  ~Loop();
 
   Status start();
-
-  Endpoint endpoint;
-  std::string endpointText;
-
-private:
   void run();
   /// Waits until there is something to do.
   void wait();
@@ -86,6 +104,8 @@ private:
   void dropStrangers(Clock::time_point now);
   void write(ServerConnection &connection);
 
+  Endpoint endpoint;
+  std::string endpointText;
   const std::chrono::microseconds timeLimit;
   const std::string token;
   Descriptor listener;
@@ -109,4 +129,4 @@ private:
 
 } // namespace zpp::rt
 
-#endif // ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVERLOOP_H
+#endif // ZPP_LIB_RUNTIME_CONTROL_CONTROLSERVER_H

@@ -1,12 +1,12 @@
-//===- ControlClientLoop.h - What is after a ControlClient -----*- C++ -*-===//
+//===- ControlClient.h - A rank in the control plane ------------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H
-#define ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H
+#ifndef ZPP_LIB_RUNTIME_CONTROL_CONTROLCLIENT_H
+#define ZPP_LIB_RUNTIME_CONTROL_CONTROLCLIENT_H
 
 #include "Control.h"
 #include "ControlWire.h"
@@ -15,7 +15,9 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -27,24 +29,69 @@ namespace zpp::rt {
 /// came, and may be busy.
 inline constexpr std::chrono::seconds kAnswerLimit{5};
 
-/// The state of a client, and the thread that sends and receives for it.
-class ControlClient::Loop {
+/// One rank's end. Functions may be called by several threads at once.
+class ControlClient {
 public:
-  explicit Loop(Options options) : options(std::move(options)) {}
-  ~Loop();
+  struct Options {
+    /// The endpoint of the server.
+    std::string endpoint;
+    int64_t rank;
+    int64_t numRanks;
+    /// As in ControlServer::Options.
+    std::string greeting;
+    std::string token;
+    std::chrono::microseconds timeLimit;
+    /// Called at most once, by the client's thread, when this rank must give up
+    /// because of others. This can be before connect() has returned, but not if
+    /// connect() fails, and not after the destructor. Must not destroy the
+    /// client.
+    std::function<void(const Failure &failure)> onFailure;
+  };
 
-  Status start();
+  /// Waits until all ranks are connected. The server may start later than this.
+  static Status connect(Options options,
+                        std::unique_ptr<ControlClient> &client);
+
+  /// Leaves, and waits for a short time until the server has noticed.
+  ~ControlClient();
+
+  /// Copies the bytes of rank 0 to `bytes` on all ranks. The n-th calls of all
+  /// ranks belong together. Waits, except on rank 0. For setup.
   Status broadcast(std::string &bytes);
+
+  /// Numbers a group for announce(). All members give the same order.
   Status addGroup(const std::vector<int64_t> &members, int64_t &group);
+
+  /// Announces that this rank is about to take part in the next exchange of
+  /// `group`, a result of addGroup(). Returns at once, and without a system
+  /// call if announcements follow each other. The server gets it within a
+  /// millisecond. Does nothing if the rank has failed or left.
   void announce(int64_t group, std::string_view kind, int64_t chunkBytes,
                 const std::string &title);
-  std::string getPlace();
+
+  /// "after the call of " the exchange that was announced last. It may be under
+  /// way even if all members have announced it. Empty if none was announced.
+  std::string getPlace() const;
+
+  /// Waits until all exchanges announced so far were found equal on all their
+  /// members, or returns the failure.
   Status confirm();
+
+  /// Tells all other ranks that this one has failed; ends confirm() and
+  /// broadcast() of this rank.
   void fail(const std::string &message);
+
+  /// Leaves after all that was announced. Ranks that wait for this one from now
+  /// on fail; others continue.
   void leave();
+
+  /// Returns the failure that was passed to onFailure or fail().
   Failure getFailure() const { return failure.get(); }
 
 private:
+  explicit ControlClient(Options options) : options(std::move(options)) {}
+  Status start();
+
   using Lock = std::unique_lock<std::mutex>;
 
   /// A definition that the server knows by a number.
@@ -108,7 +155,7 @@ private:
   Clock::time_point lastSent = Clock::now();
 
   /// Guards all below.
-  std::mutex mutex;
+  mutable std::mutex mutex;
   std::condition_variable changed;
   std::string outgoing;
   /// The state of the thread: it works, waits for kNap, or waits until it is
@@ -135,4 +182,4 @@ private:
 
 } // namespace zpp::rt
 
-#endif // ZPP_LIB_RUNTIME_CONTROLCLIENTLOOP_H
+#endif // ZPP_LIB_RUNTIME_CONTROL_CONTROLCLIENT_H
