@@ -3,6 +3,7 @@
 """Steps over micro-batches: what crosses the nodes once per update."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -146,7 +147,8 @@ def test_what_a_loop_reads_is_left_alone(form):
     assert any("it crosses the slower tiers in each iteration of a loop"
                in str(remark) for remark in left.remarks)
     plain = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON)
-    assert (left.step.text(locations=False)
+    # But for the reason itself.
+    assert (re.sub(r"lacks = \{[^}]*\}, ", "", left.step.text(locations=False))
             == plain.rewritten(*given).step.text(locations=False))
 
 

@@ -52,7 +52,8 @@ def test_each_reason_has_an_entry():
 
 def test_each_entry_is_a_reason():
     sources = "".join(re.sub(r'"\s*"', "", path.read_text())
-                      for path in (ROOT / "lib").rglob("*.cpp"))
+                      for folder, ext in (("lib", "cpp"), ("include", "h"))
+                      for path in (ROOT / folder).rglob(f"*.{ext}"))
     assert [entry for entry in entries() if entry not in sources] == []
 
 

@@ -28,14 +28,14 @@ public:
   explicit LeftAlone(std::string reason) : reason(std::move(reason)) {
     assert(!this->reason.empty() && "expected a reason");
   }
-  /// `what` ("it takes") is `usec` on the links that are known, and no less
-  /// `how` ("in hops").
-  static LeftAlone onLinks(const std::string &what, double usec,
-                           const std::string &how, double otherUsec) {
-    LeftAlone why("on these links " + what + " " +
-                  std::to_string(static_cast<long long>(usec)) + " usec, " +
-                  how + " " +
-                  std::to_string(static_cast<long long>(otherUsec)));
+  /// The reason that something takes `usec` on the links of the step, and no
+  /// less when it is rewritten, which is `how`, such as "in hops".
+  static LeftAlone
+  onLinks(double usec, const std::string &how, double rewrittenUsec,
+          const std::string &begin = "on these links it takes ") {
+    LeftAlone why(begin + std::to_string(static_cast<long long>(usec)) +
+                  " usec, " + how + " " +
+                  std::to_string(static_cast<long long>(rewrittenUsec)));
     why.slower = true;
     return why;
   }

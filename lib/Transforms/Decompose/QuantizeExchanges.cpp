@@ -119,7 +119,7 @@ private:
         2 * LinkModel::kKernelWeight *
             LinkModel::getKernelUsec(devices * (plan.plain + plan.wire));
     if (quantized >= usec)
-      return LeftAlone::onLinks("it takes", usec, "quantized", quantized);
+      return LeftAlone::onLinks(usec, "quantized", quantized);
     return plan;
   }
 

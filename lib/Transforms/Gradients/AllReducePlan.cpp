@@ -271,5 +271,5 @@ AllReducePlanner::decide(AllReduceOp allReduce,
   }
   if (alone.exchanges.isSmall || usec < plain || !isRestorable)
     return AllReducePlan(std::move(alone));
-  return LeftAlone::onLinks("it takes", plain, "in hops", usec);
+  return LeftAlone::onLinks(plain, "in hops", usec);
 }

@@ -127,7 +127,7 @@ private:
     for (double exchange : plan.hops.getExchanges(*model))
       usec += exchange;
     if (usec >= plain)
-      return LeftAlone::onLinks("it takes", plain, "in hops", usec);
+      return LeftAlone::onLinks(plain, "in hops", usec);
     return plan;
   }
 

@@ -151,7 +151,7 @@ private:
     if (model) {
       auto [usec, quantized] = getUsec(gather, quant, *model);
       if (quantized >= usec)
-        return LeftAlone::onLinks("it takes", usec, "quantized", quantized);
+        return LeftAlone::onLinks(usec, "quantized", quantized);
     }
     return Sizes{plain, wire};
   }

@@ -184,7 +184,7 @@ private:
             (LinkModel::getKernelUsec(2 * plain + wire) +
              LinkModel::getKernelUsec(devices * (2 * plain + wire)));
     if (sent >= usec)
-      return LeftAlone::onLinks("it takes", usec, "as an update", sent);
+      return LeftAlone::onLinks(usec, "as an update", sent);
     return plan;
   }
 

@@ -96,9 +96,9 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
                        plan.axes, *model);
     if (times.partitioned >=
         (times.areLinksAlike ? kMostLeft : 1) * times.whole)
-      slower =
-          LeftAlone::onLinks("its gathers take", times.whole,
-                             "with a secondary partition", times.partitioned);
+      slower = LeftAlone::onLinks(times.whole, "with a secondary partition",
+                                  times.partitioned,
+                                  "on these links its gathers take ");
     if (slower && !isSmall)
       return leaveAlone(*slower);
   }
