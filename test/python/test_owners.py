@@ -13,6 +13,7 @@ import test_moments as moments
 import zpp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from optax.contrib._muon import orthogonalize_via_newton_schulz
 from test_moments import REPLICATED, WIDTH, batch_of, descend, first_moments
 from test_moments import gather, orthogonalize, own, shard_map, tree
 from training import AXES, MESH, OFF, same_bits
@@ -82,6 +83,37 @@ def remarks_of(step, state, mesh=TIER):
     result = zpp.rewrite(zpp.export(step, state, batch_of()), mesh=mesh, moments="i8",
                          **OFF)
     return result, "\n".join(str(remark) for remark in result.remarks)
+
+
+def of_optax(next_of, state, batch):
+    """Optax's iteration, with coefficients in the state, which the step returns as
+    `next_of` has them."""
+    loss, momenta, gradients = first_moments(gather, state, batch)
+    updates = tree(lambda m: own(orthogonalize_via_newton_schulz(
+        gather(m), state["coefficients"])), momenta)
+    return {"weights": descend(state["weights"], updates), "moments": momenta,
+            "coefficients": next_of(state["coefficients"], gradients)}, loss
+
+
+def with_coefficients(next_of, layers):
+    state = state_of(layers) | {"coefficients": jax.device_put(
+        np.float32([3.4445, -4.775, 2.0315]), REPLICATED)}
+    specs = {"weights": P(AXES), "moments": P(AXES), "coefficients": P()}
+    return jax.jit(jax.shard_map(
+        functools.partial(of_optax, next_of), mesh=MESH, in_specs=(specs, P(AXES)),
+        out_specs=(specs, P()), check_vma=False)), state
+
+
+def as_they_are(coefficients, _):
+    return coefficients
+
+
+def of_all(coefficients, gradients):
+    return coefficients + 1e-3 * jax.lax.pmean(gradients[0][0, 0], AXES)
+
+
+def of_each(coefficients, gradients):
+    return coefficients + 1e-3 * gradients[0][0, 0]
 
 
 STEPS = [moments.by_hand, in_turn, moments.nesterov, as_stack, moments.constrained,
@@ -158,6 +190,24 @@ def test_what_has_no_owner(step, reason):
     result, remarks = remarks_of(step, state)
     assert remarks.count(reason) == 3, remarks
     assert "stablehlo.all_to_all" not in result.text
+
+
+@pytest.mark.parametrize("next_of, is_owned", [
+    (as_they_are, True), (of_all, True), (of_each, False)],
+    ids=lambda case: getattr(case, "__name__", ""))
+def test_numbers_in_the_state(next_of, is_owned):
+    """All devices have the same of what is replicated, if they compute it alike."""
+    step, state = with_coefficients(next_of, 3)
+    result, remarks = remarks_of(step, state)
+    assert remarks.count("made of other things, too") == (0 if is_owned else 3)
+    assert ("stablehlo.all_to_all" in result.text) == is_owned
+    numbers = [entry["id"] for entry in moments_in(result.report)]
+    fast = rewritten(step, TIER, floors=dict.fromkeys(numbers, "none"))
+    found = expected = state
+    for number in range(2):
+        found, loss = fast(found, batch_of(number))
+        expected, other = step(expected, batch_of(number))
+        assert same_bits((found, loss), (expected, other))
 
 
 @pytest.mark.parametrize("target", ["portable", "cpu"])

@@ -13,6 +13,15 @@
 using namespace mlir;
 using namespace zpp;
 
+bool zpp::isReplicatedArgument(func::FuncOp function, unsigned argument) {
+  auto parts = function->getParentOfType<ModuleOp>()->getAttrOfType<ArrayAttr>(
+      "mhlo.spmd_parameters_shardings");
+  auto text = parts && function.isPublic() && argument < parts.size()
+                  ? dyn_cast<StringAttr>(parts[argument])
+                  : StringAttr();
+  return text && text.getValue() == "{replicated}";
+}
+
 StepSignature::StepSignature(func::FuncOp function) : function(function) {
   for (BlockArgument argument : function.getArguments()) {
     unsigned number = argument.getArgNumber();

@@ -172,7 +172,7 @@ module attributes {mhlo.num_partitions = 2 : i32} {
 // CHECK-LABEL: func @left
 // CHECK-COUNT-8: zero.all_gather
 // CHECK-NOT: stablehlo.all_to_all
-// REMARK: all devices compute what follows from it: what follows from it is made of other things, too, which devices may have differently
+// REMARK: all devices compute what follows from it: what follows from it is made of other things, too, which devices may have differently, in stablehlo.dot_general: alike are constants, and replicated arguments that the step returns as they are or as all devices compute them
 // REMARK: all devices need all of what follows from it, for func.return
 // REMARK: devices take slices of several tensors that follow from it
 // REMARK: devices take no slice of what follows from it
@@ -315,5 +315,73 @@ func.func @replicas(%a: tensor<256x512xf32>) -> tensor<512x512xf32> {
   %1 = zero.all_gather %0 along ["node"] {zpp.origin = {id = 0, role = "moment"}} : !part to !whole
   %2 = zero.to_local %1 : !whole to tensor<512x512xf32>
   return %2 : tensor<512x512xf32>
+}
+}
+
+// -----
+
+// Numbers of the step: all devices have the same of what is replicated, unless each
+// returns its own for the next step, and of sums over all devices.
+
+#mesh = #zero.mesh<"node" = 2>
+!part = !zero.shard<512x512xf32, dim 0 = ("node") on #mesh>
+!whole = !zero.shard<512x512xf32, dim 0 = (2) on #mesh>
+
+module attributes {mhlo.num_partitions = 2 : i32} {
+sdy.mesh @mesh = <["node"=2]>
+// CHECK-LABEL: func @numbers
+// CHECK-COUNT-2: stablehlo.all_to_all
+// CHECK: zero.all_gather
+// CHECK: zero.all_gather
+// REMARK: in stablehlo.multiply: alike are constants
+// REMARK: in stablehlo.multiply: alike are constants
+// REMARK: each of 2 devices has one of 2 matrices
+func.func @numbers(%parts: tensor<1024x512xf32>, %same: tensor<f32> {tf.aliasing_output = 1 : i32}, %own: tensor<f32> {tf.aliasing_output = 2 : i32}) -> (tensor<1024x512xf32>, tensor<f32>, tensor<f32>) {
+  %all:3 = sdy.manual_computation(%parts, %same, %own) in_shardings=[<@mesh, [{"node"}, {}]>, <@mesh, []>, <@mesh, []>] out_shardings=[<@mesh, [{"node"}, {}]>, <@mesh, []>, <@mesh, []>] manual_axes={"node"} (%x: tensor<512x512xf32>, %rate: tensor<f32>, %other: tensor<f32>) {
+    %zero = stablehlo.constant dense<0> : tensor<ui32>
+    %none = stablehlo.constant dense<0.0> : tensor<f32>
+    %size = stablehlo.constant dense<256> : tensor<ui32>
+    %id = stablehlo.partition_id : tensor<ui32>
+    %at = stablehlo.multiply %id, %size : tensor<ui32>
+    %a = stablehlo.slice %x [0:256, 0:512] : (tensor<512x512xf32>) -> tensor<256x512xf32>
+    %b = stablehlo.slice %x [256:512, 0:512] : (tensor<512x512xf32>) -> tensor<256x512xf32>
+    %mine = stablehlo.reduce(%x init: %none) applies stablehlo.add across dimensions = [0, 1] : (tensor<512x512xf32>, tensor<f32>) -> tensor<f32>
+    %sum = "stablehlo.all_reduce"(%mine) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+      %e = stablehlo.add %c, %d : tensor<f32>
+      stablehlo.return %e : tensor<f32>
+    }) : (tensor<f32>) -> tensor<f32>
+    %next = stablehlo.add %rate, %sum : tensor<f32>
+    %differs = stablehlo.add %other, %mine : tensor<f32>
+    %0 = zero.from_local %a : tensor<256x512xf32> to !part
+    %1 = zero.from_local %b : tensor<256x512xf32> to !part
+
+    %2 = zero.all_gather %0 along ["node"] {zpp.origin = {id = 0, role = "moment"}} : !part to !whole
+    %3 = zero.to_local %2 : !whole to tensor<512x512xf32>
+    %4 = stablehlo.broadcast_in_dim %rate, dims = [] : (tensor<f32>) -> tensor<512x512xf32>
+    %5 = stablehlo.multiply %3, %4 : tensor<512x512xf32>
+    %6 = stablehlo.dynamic_slice %5, %at, %zero, sizes = [256, 512] : (tensor<512x512xf32>, tensor<ui32>, tensor<ui32>) -> tensor<256x512xf32>
+    %7 = zero.all_gather %1 along ["node"] {zpp.origin = {id = 1, role = "moment"}} : !part to !whole
+    %8 = zero.to_local %7 : !whole to tensor<512x512xf32>
+    %9 = stablehlo.broadcast_in_dim %rate, dims = [] : (tensor<f32>) -> tensor<512x512xf32>
+    %10 = stablehlo.multiply %8, %9 : tensor<512x512xf32>
+    %11 = stablehlo.dynamic_slice %10, %at, %zero, sizes = [256, 512] : (tensor<512x512xf32>, tensor<ui32>, tensor<ui32>) -> tensor<256x512xf32>
+
+    %12 = zero.all_gather %0 along ["node"] {zpp.origin = {id = 2, role = "moment"}} : !part to !whole
+    %13 = zero.to_local %12 : !whole to tensor<512x512xf32>
+    %14 = stablehlo.broadcast_in_dim %other, dims = [] : (tensor<f32>) -> tensor<512x512xf32>
+    %15 = stablehlo.multiply %13, %14 : tensor<512x512xf32>
+    %16 = stablehlo.dynamic_slice %15, %at, %zero, sizes = [256, 512] : (tensor<512x512xf32>, tensor<ui32>, tensor<ui32>) -> tensor<256x512xf32>
+    %17 = zero.all_gather %1 along ["node"] {zpp.origin = {id = 3, role = "moment"}} : !part to !whole
+    %18 = zero.to_local %17 : !whole to tensor<512x512xf32>
+    %19 = stablehlo.multiply %18, %14 : tensor<512x512xf32>
+    %20 = stablehlo.dynamic_slice %19, %at, %zero, sizes = [256, 512] : (tensor<512x512xf32>, tensor<ui32>, tensor<ui32>) -> tensor<256x512xf32>
+
+    %21 = stablehlo.add %6, %16 : tensor<256x512xf32>
+    %22 = stablehlo.add %11, %20 : tensor<256x512xf32>
+    %23 = stablehlo.concatenate %21, %22, dim = 0 : (tensor<256x512xf32>, tensor<256x512xf32>) -> tensor<512x512xf32>
+    sdy.return %23, %next, %differs : tensor<512x512xf32>, tensor<f32>, tensor<f32>
+  } : (tensor<1024x512xf32>, tensor<f32>, tensor<f32>) -> (tensor<1024x512xf32>, tensor<f32>, tensor<f32>)
+  return %all#0, %all#1, %all#2 : tensor<1024x512xf32>, tensor<f32>, tensor<f32>
 }
 }

@@ -23,6 +23,10 @@
 
 namespace zpp {
 
+/// True if `function` is the program of one device, and XLA's partitioner notes
+/// that all devices have all of `argument`.
+bool isReplicatedArgument(mlir::func::FuncOp function, unsigned argument);
+
 /// The arguments and results of a step, as far as its producer describes them.
 class StepSignature {
 public:

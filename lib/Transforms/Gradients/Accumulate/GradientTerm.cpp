@@ -10,12 +10,10 @@
 #include "Loops/LayerStacks.h"
 #include "Loops/WeightPath.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -148,8 +146,9 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
       steps.push_back(op);
       value = op->getOperand(0);
     } else if (std::optional<unsigned> scaled = getScaledOperand(op)) {
+      // A hop sends what one device scales to another one.
       if (op->getNumOperands() == 2 &&
-          !isSameOnAllDevices(op->getOperand(1 - *scaled)))
+          !sameValues.contains(op->getOperand(1 - *scaled), devices))
         return std::nullopt;
       steps.push_back(op);
       value = op->getOperand(*scaled);
@@ -157,62 +156,6 @@ std::optional<GradientTerm> TermFinder::find(Value value) {
       return std::nullopt;
     }
   }
-}
-
-/// True if all devices compute the same `number`. A hop sends what one of them
-/// scales to another one.
-bool TermFinder::isSameOnAllDevices(Value number) {
-  llvm::SetVector<Value> pending;
-  pending.insert(number);
-  for (size_t i = 0; i < pending.size(); ++i) {
-    Value next = pending[i];
-    if (auto argument = dyn_cast<BlockArgument>(next)) {
-      Operation *parent = argument.getOwner()->getParentOp();
-      unsigned index = argument.getArgNumber();
-      if (WhileView loop = WhileView::get(parent)) {
-        if (argument.getOwner() == &loop.getBody()) {
-          pending.insert(loop.getInit(index));
-          pending.insert(loop.getNext(index));
-          pending.insert_range(loop.getPredicates());
-        }
-        // What a condition reads, the body has too.
-        pending.insert(loop.getCarried(index));
-        continue;
-      }
-      if (!manuals.contains(parent))
-        return false;
-      StringRef sharding = manuals.getOperandShardings(parent)[index];
-      if (llvm::any_of(group.getMesh().getAxes(), [&](const MeshAxis &axis) {
-            return sharding.contains("\"" + axis.name + "\"");
-          }))
-        return false;
-      continue;
-    }
-    Operation *op = next.getDefiningOp();
-    if (WhileView loop = WhileView::get(op)) {
-      unsigned index = cast<OpResult>(next).getResultNumber();
-      pending.insert(loop.getInit(index));
-      pending.insert(loop.getNext(index));
-      pending.insert_range(loop.getPredicates());
-      continue;
-    }
-    if (getGuestCollective(op) == CollectiveKind::AllReduce) {
-      std::string error;
-      std::optional<ReplicaGroups> groups = readReplicaGroups(op, error);
-      // A sum over all devices.
-      if (!groups || groups->size() != 1)
-        return false;
-      continue;
-    }
-    if (isBarrier(op)) {
-      pending.insert(op->getOperand(cast<OpResult>(next).getResultNumber()));
-      continue;
-    }
-    if (!isDeterministic(op) && !isNamed(op, guest::kReduce))
-      return false;
-    pending.insert(op->operand_begin(), op->operand_end());
-  }
-  return true;
 }
 
 //===----------------------------------------------------------------------===//

@@ -16,7 +16,7 @@
 #define ZPP_LIB_TRANSFORMS_GRADIENTS_ACCUMULATE_GRADIENTTERM_H
 
 #include "Gradients/Accumulate/OuterHops.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Analysis/SameValues.h"
 
 namespace zpp::zero {
 
@@ -52,7 +52,11 @@ struct GradientTerm {
 /// Finds terms. It changes nothing.
 class TermFinder {
 public:
-  explicit TermFinder(const AccumulationGroup &group) : group(group) {}
+  explicit TermFinder(const AccumulationGroup &group)
+      : group(group), devices(1) {
+    llvm::append_range(devices.front(),
+                       llvm::seq(group.getMesh().numDevices()));
+  }
 
   /// Returns the term that `value` is, or nullopt. Nothing but its one reader
   /// reads it, nor what it is made of.
@@ -64,10 +68,10 @@ public:
   }
 
 private:
-  bool isSameOnAllDevices(mlir::Value number);
-
   const AccumulationGroup &group;
-  ManualComputations manuals;
+  /// A group of all devices.
+  ReplicaGroups devices;
+  SameValues sameValues;
   llvm::DenseMap<mlir::Value, GradientTerm> terms;
 };
 

@@ -56,30 +56,19 @@ static bool isComputation(Operation *root, bool mayCall = false) {
   });
 }
 
-/// True if `value` is made of constants, and so has the same elements on all
-/// devices.
-static bool isConstant(Value value) {
-  llvm::SetVector<Value> pending;
-  pending.insert(value);
-  for (size_t i = 0; i < pending.size(); ++i) {
-    Operation *op = pending[i].getDefiningOp();
-    if (!op || isOfDevice(op) || !isDeterministic(op))
-      return false;
-    pending.insert(op->operand_begin(), op->operand_end());
-  }
-  return true;
-}
-
-/// True if two values that are made of constants have the same elements.
-static bool isSameConstant(Value a, Value b) {
-  if (!isConstant(a) || !isConstant(b))
-    return false;
+/// True if two values that devices have alike are one, or are made of the same
+/// by the same ops.
+static bool areAlike(Value a, Value b) {
   llvm::SetVector<std::pair<Value, Value>> pending;
   pending.insert({a, b});
   for (size_t i = 0; i < pending.size(); ++i) {
     auto [left, right] = pending[i];
-    if (!OperationEquivalence::isEquivalentTo(
-            left.getDefiningOp(), right.getDefiningOp(),
+    if (left == right)
+      continue;
+    Operation *op = left.getDefiningOp(), *other = right.getDefiningOp();
+    if (!op || !other || !isDeterministic(op) ||
+        !OperationEquivalence::isEquivalentTo(
+            op, other,
             [&](Value left, Value right) {
               pending.insert({left, right});
               return success();
@@ -184,15 +173,21 @@ Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
   llvm::sort(work.ops,
              [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
   llvm::DenseSet<Operation *> own(work.ops.begin(), work.ops.end());
-  bool isAlone = true;
+  ReplicaGroups groups =
+      gather.getMeshAttr().getMesh().getGroups(work.getAxes());
+  Operation *differs = nullptr;
   for (Operation *op : work.ops)
     forEachRead(op, [&](Value value) {
-      isAlone &= value == work.whole || own.contains(value.getDefiningOp()) ||
-                 isConstant(value);
+      if (value != work.whole && !own.contains(value.getDefiningOp()) &&
+          !differs && !sameValues.contains(value, groups))
+        differs = op;
     });
-  if (!isAlone)
+  if (differs)
     return LeftAlone("what follows from it is made of other things, too, which "
-                     "devices may have differently");
+                     "devices may have differently, in " +
+                     differs->getName().getStringRef().str() +
+                     ": alike are constants, and replicated arguments that the "
+                     "step returns as they are or as all devices compute them");
   return work;
 }
 
@@ -212,7 +207,7 @@ bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b) {
             x, y,
             [&](Value left, Value right) {
               auto known = same.find(left);
-              return success(known == same.end() ? isSameConstant(left, right)
+              return success(known == same.end() ? areAlike(left, right)
                                                  : known->second == right);
             },
             [&](Value left, Value right) { same[left] = right; },

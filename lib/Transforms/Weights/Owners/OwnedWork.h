@@ -8,8 +8,8 @@
 #ifndef ZPP_LIB_TRANSFORMS_WEIGHTS_OWNERS_OWNEDWORK_H
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_OWNERS_OWNEDWORK_H
 
+#include "zpp/Analysis/SameValues.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Decision.h"
 
@@ -51,6 +51,7 @@ private:
 
   ModuleCopies copies;
   PartitionTables tables;
+  SameValues sameValues;
 };
 
 /// True if both compute the same of different tensors.
