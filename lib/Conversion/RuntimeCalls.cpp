@@ -188,8 +188,7 @@ static void fill(DequantizeReduceQuantizeOp op,
 template <typename OpT>
 static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
                  RuntimeConstants &constants) {
-  auto collective = cast<CollectiveOpInterface>(op.getOperation());
-  SmallVector<zpp::AxisRef> axes = collective.getAxisRefs();
+  std::vector<zpp::AxisRef> axes = op.getAxisRefs();
   RuntimeFields axisFields;
   for (const zpp::AxisRef &axis : axes) {
     Descriptor<zpp_rt_axis> entry;
@@ -206,7 +205,7 @@ static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
       getBytes(op.getInitType()) / zpp::numDevices({axes.begin(), axes.end()});
   desc.setAddress(
       desc.values.mesh,
-      constants.getString(collective.getMeshAttr().getMesh().str()));
+      constants.getString(op.getMeshAttr().getMesh().str()));
 }
 
 /// The address of the descriptor of `op`, a constant called `name` or a copy of

@@ -29,9 +29,8 @@ void zpp::copyMarks(Operation *from, Operation *to) {
 }
 
 WrittenGroups zpp::getGroups(CollectiveOpInterface op) {
-  SmallVector<AxisRef> refs = op.getAxisRefs();
   return writeGroups(op->getParentOfType<ModuleOp>(),
-                     op.getMeshAttr().getMesh(), {refs.begin(), refs.end()});
+                     op.getMeshAttr().getMesh(), op.getAxisRefs());
 }
 
 static Value lower(StablehloBuilder &b, PackSlicesOp op, Value input) {

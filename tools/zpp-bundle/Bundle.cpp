@@ -45,7 +45,6 @@ static int64_t getBytes(ShapedType type) {
 /// Adds what a device sends in one exchange.
 static void addSentBytes(zero::CollectiveOpInterface exchange,
                          std::vector<int64_t> &sent) {
-  SmallVector<AxisRef> axes = exchange.getAxisRefs();
   auto kind = isa<zero::AllToAllOp>(exchange.getOperation())
                   ? CollectiveKind::AllToAll
                   : CollectiveKind::AllGather;
@@ -54,7 +53,7 @@ static void addSentBytes(zero::CollectiveOpInterface exchange,
     bytes /= exchange.getGroupSize();
   std::vector<int64_t> each =
       getSentBytes(exchange.getMeshAttr().getMesh(), kind,
-                   {axes.begin(), axes.end()}, bytes);
+                   exchange.getAxisRefs(), bytes);
   for (size_t i = 0; i < each.size(); ++i)
     sent[i] += each[i];
 }

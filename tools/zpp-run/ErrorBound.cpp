@@ -130,9 +130,8 @@ static FailureOr<Bound> getBound(Operation *op, ArrayRef<Bound> operands,
         return operands[0];
       })
       .Case([&](AllGatherChunksOp gather) {
-        int64_t size =
-            cast<CollectiveOpInterface>(gather.getOperation()).getGroupSize();
-        return builder.scale(operands[0], std::sqrt(static_cast<double>(size)));
+        return builder.scale(
+            operands[0], std::sqrt(static_cast<double>(gather.getGroupSize())));
       })
       .Case([&](tensor::EmptyOp) { return Bound(); })
       .Case<tensor::ExpandShapeOp, tensor::CollapseShapeOp,

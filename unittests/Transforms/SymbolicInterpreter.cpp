@@ -17,10 +17,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-static std::vector<AxisRef> toVector(ArrayRef<AxisRef> refs) {
-  return {refs.begin(), refs.end()};
-}
-
 //===----------------------------------------------------------------------===//
 // Partitioned tensors
 //===----------------------------------------------------------------------===//
@@ -539,8 +535,7 @@ private:
 
   PerRank evaluate(ReduceScatterOp op) {
     std::vector<std::vector<int64_t>> groups(mesh.numDevices());
-    for (const std::vector<int64_t> &group :
-         mesh.getGroups(toVector(op.getAxisRefs())))
+    for (const std::vector<int64_t> &group : mesh.getGroups(op.getAxisRefs()))
       for (int64_t rank : group)
         groups[rank] = group;
     return moveRows(
@@ -551,8 +546,7 @@ private:
   PerRank evaluate(AllReduceOp op) {
     const PerRank &operands = values[op.getOperand()];
     PerRank results(operands.size());
-    for (const std::vector<int64_t> &group :
-         mesh.getGroups(toVector(op.getAxisRefs()))) {
+    for (const std::vector<int64_t> &group : mesh.getGroups(op.getAxisRefs())) {
       SymbolicTensor stacked;
       for (int64_t rank : group)
         stacked.insert(stacked.end(), operands[rank].begin(),
@@ -661,11 +655,10 @@ private:
     PerRank operand = op.getSlicesAttr()
                           ? pack(op.getInput(), op.getSlicesAttr())
                           : values[op.getInput()];
-    return symbolicAllToAll(mesh, toVector(op.getAxisRefs()), operand);
+    return symbolicAllToAll(mesh, op.getAxisRefs(), operand);
   }
   PerRank evaluate(AllGatherChunksOp op) {
-    return symbolicAllGather(mesh, toVector(op.getAxisRefs()),
-                             values[op.getInput()]);
+    return symbolicAllGather(mesh, op.getAxisRefs(), values[op.getInput()]);
   }
 
   //===--------------------------------------------------------------------===//

@@ -91,8 +91,7 @@ private:
     Location loc = gather.getLoc();
     ShardType from = gather.getOperand().getType(), to = gather.getType();
     auto localType = cast<RankedTensorType>(local.getType());
-    SmallVector<int64_t> stackedShape{
-        cast<CollectiveOpInterface>(gather.getOperation()).getGroupSize()};
+    SmallVector<int64_t> stackedShape{gather.getGroupSize()};
     llvm::append_range(stackedShape, localType.getShape());
     auto stacked =
         RankedTensorType::get(stackedShape, localType.getElementType());

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Machine.h"
@@ -105,22 +105,21 @@ private:
     for (ReduceScatterOp scatter : chain) {
       ShardType from = scatter.getOperand().getType(), to = scatter.getType();
       Mesh mesh = scatter.getMeshAttr().getMesh();
-      SmallVector<AxisRef> refs =
-          cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
+      std::vector<AxisRef> axes = scatter.getAxisRefs();
       int64_t elements =
           to.getElementsPerUnit() * llvm::product_of(to.getWholeSizes());
       QuantAttr wire = scatter.getWireAttr();
       int64_t bytes =
           wire ? wire.getLayout(elements).chunkBytes
                : elements * (from.getGlobal().getElementTypeBitWidth() / 8);
-      usec.push_back(model->getExchangeUsec(getSentBytes(
-          mesh, CollectiveKind::AllToAll, {refs.begin(), refs.end()}, bytes)));
+      usec.push_back(model->getExchangeUsec(
+          getSentBytes(mesh, CollectiveKind::AllToAll, axes, bytes)));
       // The scatter and the gather over a tier take the same links.
       for (Operation *op : gathers)
         if (auto gather = dyn_cast<AllGatherOp>(op);
             gather && gather.getAlong() == scatter.getAlong())
           usec.back() += model->getCollectiveUsec(
-              mesh, CollectiveKind::AllGather, {refs.begin(), refs.end()},
+              mesh, CollectiveKind::AllGather, axes,
               getBytes(gather.getOperand().getType().getLocalType()));
     }
     return chooseStages(usec, kMostStages);

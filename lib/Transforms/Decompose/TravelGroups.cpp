@@ -33,7 +33,6 @@ static constexpr int64_t kLeastInIteration = 256 << 10;
 static bool isSmall(const TravelPart &part, const Machine &machine) {
   CollectiveOpInterface exchange = part.exchange;
   Mesh mesh = exchange.getMeshAttr().getMesh();
-  SmallVector<AxisRef> refs = exchange.getAxisRefs();
   int64_t bytes = multiplySaturating(part.rows, part.rowBytes);
   CollectiveKind kind = CollectiveKind::AllGather;
   if (!TravelPart(part).isGather()) {
@@ -41,7 +40,7 @@ static bool isSmall(const TravelPart &part, const Machine &machine) {
     bytes /= exchange.getGroupSize();
   }
   return machine.getLinks(mesh).isMostlyLatency(
-      getSentBytes(mesh, kind, {refs.begin(), refs.end()}, bytes));
+      getSentBytes(mesh, kind, exchange.getAxisRefs(), bytes));
 }
 
 double TravelChain::getLatencyUsec() const {

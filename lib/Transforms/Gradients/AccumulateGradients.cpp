@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Gradients/Accumulate/Accumulator.h"
+#include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
-#include "zpp/Analysis/Loops/IterationPlaces.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -29,7 +29,7 @@ using namespace zpp::zero;
 static std::string getWhyRepeated(ReduceScatterOp scatter,
                                   const AccumulationGroup &group) {
   bool isOneHop = llvm::any_of(
-      cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs(),
+      scatter.getAxisRefs(),
       [&](const AxisRef &axis) { return group.contains(axis); });
   if (!isOneHop)
     return "which does more with it, or with the sum, than to add it up in f32 "
@@ -41,6 +41,55 @@ static std::string getWhyRepeated(ReduceScatterOp scatter,
         .str();
   return "because one hop sends it over all tiers; give formats of several "
          "hops, as in gradients=i8:i4";
+}
+
+/// Returns the numbers of the carried values of `loop` in which an iteration
+/// hands on what follows from `sum`.
+static llvm::SmallSetVector<unsigned, 4> findHandedOn(Value sum,
+                                                      WhileView loop) {
+  llvm::SmallSetVector<unsigned, 4> numbers;
+  llvm::SetVector<Value> values;
+  values.insert(sum);
+  for (size_t i = 0; i < values.size(); ++i)
+    for (OpOperand &use : values[i].getUses()) {
+      Operation *op = use.getOwner(), *around = op->getParentOp();
+      unsigned number = use.getOperandNumber();
+      WhileView own = WhileView::get(around);
+      bool isYield = own && op == own.getYield();
+      if (isYield && around == loop.getOperation()) {
+        numbers.insert(number);
+      } else if (WhileView inner = isYield ? own : WhileView::get(op)) {
+        values.insert(inner.getCarried(number));
+        values.insert(inner.getResult(number));
+      } else if (isBarrier(op)) {
+        values.insert(op->getResult(number));
+      } else {
+        values.insert_range(
+            (op->getNumResults() == 0 ? around : op)->getResults());
+      }
+    }
+  return numbers;
+}
+
+/// True if iterations of `loop` store what follows from `sum` in stacks alone,
+/// each in a layer of its own: they are layers, not micro-batches.
+static bool isStoredByLayer(Value sum, WhileView loop,
+                            ProvenanceAnalysis &provenances) {
+  std::optional<CountedLoop> counted =
+      getCountedLoop(loop.getOperation(), provenances);
+  bool isStored = false;
+  for (unsigned number : findHandedOn(sum, loop)) {
+    // Metrics are scalars.
+    auto type = dyn_cast<RankedTensorType>(loop.getCarried(number).getType());
+    if (type && type.hasStaticShape() && type.getNumElements() == 1)
+      continue;
+    std::optional<LayerWrite> write = getLayerWrite(loop, number);
+    if (!counted || !write ||
+        !isIndexOfIteration(write->index, *counted, provenances))
+      return false;
+    isStored = true;
+  }
+  return isStored;
 }
 
 /// True if `value` is made, element by element and by sums over devices, of
@@ -130,9 +179,8 @@ private:
             getLoopCounter(WhileView(loop), provenances);
         if (counter && counter->trips <= 1)
           continue;
-        Decision<IterationPlaces> places =
-            getIterationPlaces(scatter.getResult(), loop, provenances);
-        isRepeated |= !places || !places->stack;
+        isRepeated |=
+            !isStoredByLayer(scatter.getResult(), WhileView(loop), provenances);
       }
       if (!isRepeated)
         return;

@@ -24,11 +24,6 @@ using namespace zpp::zero;
 static constexpr int64_t kMostStages = 8;
 static constexpr int64_t kLeastElements = 4096;
 
-std::vector<AxisRef> zpp::getAxes(Operation *op) {
-  SmallVector<AxisRef> refs = cast<CollectiveOpInterface>(op).getAxisRefs();
-  return {refs.begin(), refs.end()};
-}
-
 //===----------------------------------------------------------------------===//
 // Hops
 //===----------------------------------------------------------------------===//
@@ -40,9 +35,9 @@ void AllReducePlanner::chooseHops(AllReduceOp allReduce,
                                   ReduceExchanges &exchanges) const {
   MLIRContext *context = allReduce.getContext();
   Mesh mesh = allReduce.getMeshAttr().getMesh();
-  std::vector<AxisRef> own = getAxes(allReduce), all = own;
+  std::vector<AxisRef> own = allReduce.getAxisRefs(), all = own;
   if (scatter)
-    llvm::append_range(all, getAxes(scatter));
+    llvm::append_range(all, scatter.getAxisRefs());
   for (const TierHop &hop : getTierHops(mesh, all, formats.size()))
     // Axes of the scatter alone come first.
     for (bool isOfScatter : {true, false}) {
@@ -96,9 +91,8 @@ static void appendFactors(ArrayAttr axes, MeshAttr mesh,
 /// Returns the time of a collective of StableHLO on the links of `model`.
 static double getPlainUsec(CollectiveOpInterface op, CollectiveKind kind,
                            int64_t bytes, const LinkModel &model) {
-  SmallVector<AxisRef> refs = op.getAxisRefs();
   return model.getCollectiveUsec(op.getMeshAttr().getMesh(), kind,
-                                 {refs.begin(), refs.end()}, bytes);
+                                 op.getAxisRefs(), bytes);
 }
 
 /// Returns the time of each of `exchanges` on the links of `model`.
@@ -113,8 +107,7 @@ static std::vector<double> getExchangeUsec(const ReduceExchanges &exchanges,
                       : plain;
   int64_t devices = 1;
   for (ArrayAttr along : exchanges.gathers) {
-    SmallVector<AxisRef> refs = resolveAxes(along, mesh);
-    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    std::vector<AxisRef> axes = resolveAxes(along, mesh);
     usec.push_back(model.getCollectiveUsec(
         mesh.getMesh(), CollectiveKind::AllGather, axes, devices * bytes));
     devices *= zpp::numDevices(axes);
@@ -176,7 +169,7 @@ AllReducePlanner::planAlone(AllReduceOp allReduce,
   // In the order of the hops: what goes to one device lies together.
   SmallVector<FactorAttr> whole, partitioned;
   for (const TierHop &hop :
-       getTierHops(mesh.getMesh(), getAxes(allReduce), /*numFormats=*/2))
+       getTierHops(mesh.getMesh(), allReduce.getAxisRefs(), /*numFormats=*/2))
     appendFactors(getAxesAttr(context, mesh.getMesh(), hop.axes), mesh, whole,
                   partitioned);
   auto flat = RankedTensorType::get(local.getNumElements(), exchanges.element);
@@ -198,10 +191,10 @@ AllReducePlanner::planWithScatter(AllReduceOp allReduce,
   ShardType from = scatter.getOperand().getType(), to = scatter.getType();
   ShardType sum = allReduce.getType();
   MeshAttr mesh = sum.getMesh();
-  std::vector<AxisRef> all = getAxes(scatter);
-  llvm::append_range(all, getAxes(allReduce));
+  std::vector<AxisRef> all = scatter.getAxisRefs();
+  llvm::append_range(all, allReduce.getAxisRefs());
   if (from.getMesh() != mesh || !mesh.getMesh().verify(all).empty() ||
-      to.getAxes().size() != getAxes(scatter).size())
+      to.getAxes().size() != scatter.getAxisRefs().size())
     return std::nullopt;
   SplitWithScatter plan;
   plan.partner = partner;
@@ -220,7 +213,7 @@ AllReducePlanner::planWithScatter(AllReduceOp allReduce,
   if (global.getDimSize(dim) % devices != 0) {
     int64_t outer = llvm::product_of(global.getShape().take_front(dim));
     if (outer != 1 || global.getNumElements() % devices != 0 ||
-        global.getDimSize(dim) % zpp::numDevices(getAxes(scatter)) != 0)
+        global.getDimSize(dim) % zpp::numDevices(scatter.getAxisRefs()) != 0)
       return std::nullopt;
     exchanges.isFlat = true;
     global =

@@ -59,9 +59,6 @@ inline const ReduceExchanges &getExchanges(const AllReducePlan &plan) {
       plan);
 }
 
-/// Returns the axes over which the collective `op` sums.
-std::vector<AxisRef> getAxes(mlir::Operation *op);
-
 /// Decides how the all-reduces of a step are split, one after the other.
 class AllReducePlanner {
 public:

@@ -40,8 +40,7 @@ ScatterHops::getChunks() const {
   int64_t elements = getElements();
   SmallVector<std::pair<std::vector<AxisRef>, int64_t>> chunks;
   for (auto [axes, quant] : llvm::zip_equal(along, quants)) {
-    SmallVector<AxisRef> refs = resolveAxes(axes, from.getMesh());
-    std::vector<AxisRef> hop(refs.begin(), refs.end());
+    std::vector<AxisRef> hop = resolveAxes(axes, from.getMesh());
     elements /= zpp::numDevices(hop);
     int64_t bytes =
         quant ? quant.getLayout(elements).chunkBytes : elements * elementBytes;

@@ -94,7 +94,7 @@ private:
         getLocal(rewriter, allReduce.getLoc(), allReduce.getOperand());
     WrittenGroups groups =
         writeGroups(allReduce->getParentOfType<ModuleOp>(),
-                    allReduce.getMeshAttr().getMesh(), getAxes(allReduce));
+                    allReduce.getMeshAttr().getMesh(), allReduce.getAxisRefs());
     Operation *restored = stablehlo.allReduce(local, groups.attr);
     restoreSource(allReduce, restored);
     copyOrigin(allReduce, restored);
@@ -170,7 +170,7 @@ private:
     if (!partner.isAfter)
       return llvm::to_vector(scatter.getType().getLocalType().getShape());
     SmallVector<int64_t> shape(allReduce.getType().getLocalType().getShape());
-    shape[partner.dim] /= zpp::numDevices(getAxes(scatter));
+    shape[partner.dim] /= zpp::numDevices(scatter.getAxisRefs());
     return shape;
   }
 
@@ -235,16 +235,10 @@ private:
     if (exchanges.reduced)
       value = EncodeOp::create(builder, loc, type.withQuant(exchanges.reduced),
                                value, /*held=*/Value());
-    Mesh mesh = allReduce.getMeshAttr().getMesh();
     for (ArrayAttr along : exchanges.gathers) {
       auto from = cast<ShardType>(value.getType());
-      SmallVector<FactorAttr> factors(from.getFactors());
-      SmallVector<int64_t> positions = *from.findFactors(along);
-      for (int64_t position : positions)
-        factors[position] = FactorAttr::getWhole(
-            &getContext(), factors[position].getAxis().resolve(mesh)->size);
-      auto hop = AllGatherOp::create(builder, loc, from.withFactors(factors),
-                                     value, along);
+      auto hop = AllGatherOp::create(builder, loc, from.withWhole(along), value,
+                                     along);
       copyOrigin(allReduce, hop);
       value = hop;
     }

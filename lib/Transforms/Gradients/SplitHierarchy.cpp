@@ -83,12 +83,10 @@ private:
   static Plan chooseHops(ReduceScatterOp scatter, ArrayRef<QuantAttr> formats) {
     Plan plan;
     Mesh mesh = scatter.getMeshAttr().getMesh();
-    SmallVector<AxisRef> refs =
-        cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
     plan.hops.from = scatter.getOperand().getType();
     plan.hops.to = scatter.getType();
     for (const TierHop &hop :
-         getTierHops(mesh, {refs.begin(), refs.end()}, formats.size()))
+         getTierHops(mesh, scatter.getAxisRefs(), formats.size()))
       plan.hops.append(getAxesAttr(scatter.getContext(), mesh, hop.axes),
                        widen(formats[hop.format], scatter.getOperation()),
                        scatter.getType().getGlobal().getElementType());
@@ -101,9 +99,7 @@ private:
   /// Time of a scatter in one piece on the links of `model`.
   static double getPlainUsec(ReduceScatterOp scatter, const LinkModel &model) {
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
-    SmallVector<AxisRef> refs =
-        cast<CollectiveOpInterface>(scatter.getOperation()).getAxisRefs();
-    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    std::vector<AxisRef> axes = scatter.getAxisRefs();
     int64_t elements =
         to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
     return model.getCollectiveUsec(

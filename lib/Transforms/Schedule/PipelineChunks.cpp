@@ -132,8 +132,7 @@ private:
     auto exchange = dyn_cast<CollectiveOpInterface>(op);
     if (!exchange)
       return queues.back();
-    SmallVector<AxisRef> refs = exchange.getAxisRefs();
-    return queues[mesh.findSlowest({refs.begin(), refs.end()})];
+    return queues[mesh.findSlowest(exchange.getAxisRefs())];
   }
 
   double getUsec(Operation *op) const {

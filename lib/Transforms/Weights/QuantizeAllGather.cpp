@@ -80,10 +80,8 @@ private:
   }
 
   static bool isWithinNode(AllGatherOp gather) {
-    SmallVector<AxisRef> refs =
-        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
     return zpp::isWithinNode(gather.getMeshAttr().getMesh(),
-                             {refs.begin(), refs.end()});
+                             gather.getAxisRefs());
   }
 
   /// True if `gather` makes a secondary partition, or reads one.
@@ -114,9 +112,7 @@ private:
                                            const LinkModel &model) {
     ShardType from = gather.getOperand().getType();
     Mesh mesh = gather.getMeshAttr().getMesh();
-    SmallVector<AxisRef> refs =
-        cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
-    std::vector<AxisRef> axes(refs.begin(), refs.end());
+    std::vector<AxisRef> axes = gather.getAxisRefs();
     int64_t plain = getBytes(from.getLocalType());
     int64_t wire = getBytes(from.withQuant(quant).getLocalType());
     int64_t devices = zpp::numDevices(axes);

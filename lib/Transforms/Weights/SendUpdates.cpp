@@ -238,17 +238,11 @@ private:
     Value value = EncodeOp::create(
         builder, loc, plan.from.withQuant(plan.quant),
         asShard(plan.from, weight.getOperand()), asShard(plan.from, own));
-    Mesh mesh = plan.from.getMesh().getMesh();
     for (const Hop &hop : plan.hops) {
       auto from = cast<ShardType>(value.getType());
-      SmallVector<FactorAttr> factors(from.getFactors());
-      SmallVector<int64_t> positions = *from.findFactors(hop.along);
-      for (int64_t position : positions)
-        factors[position] = FactorAttr::getWhole(
-            &getContext(), factors[position].getAxis().resolve(mesh)->size);
       auto moved =
           AllGatherOp::create(builder, hop.gather->getLoc(),
-                              from.withFactors(factors), value, hop.along);
+                              from.withWhole(hop.along), value, hop.along);
       if (std::optional<Origin> origin = getOrigin(hop.gather)) {
         origin->role = Role::Update;
         moved->setAttr(kOriginAttr, getOriginAttr(&getContext(), *origin));

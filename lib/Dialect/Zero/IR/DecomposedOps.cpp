@@ -364,7 +364,7 @@ LogicalResult AllToAllOp::verify() {
   } else if (input.getRank() == 0) {
     return emitOpError("expected a leading dim of chunks, but got ") << input;
   }
-  int64_t size = cast<CollectiveOpInterface>(getOperation()).getGroupSize();
+  int64_t size = getGroupSize();
   if (chunkShape.front() != size)
     return emitOpError("expected a chunk for each of ")
            << size << " devices, but got " << chunkShape.front();
@@ -383,8 +383,7 @@ LogicalResult AllGatherChunksOp::verify() {
     return failure();
   if (failed(verifySameElement(*this, getInputType(), getInitType())))
     return failure();
-  SmallVector<int64_t> shape{
-      cast<CollectiveOpInterface>(getOperation()).getGroupSize()};
+  SmallVector<int64_t> shape{getGroupSize()};
   llvm::append_range(shape, getInputType().getShape());
   return verifyShape(*this, "destination", shape, getInitType());
 }

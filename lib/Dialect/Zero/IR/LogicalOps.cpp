@@ -52,32 +52,23 @@ MeshAttr AllGatherOp::getMeshAttr() { return getOperand().getType().getMesh(); }
 
 void AllGatherOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
 
-/// `type` with the factors over `along` whole. If an axis of `along` partitions
-/// no factor, returns null and sets `missing` to the axis.
-static ShardType getGatheredType(ShardType type, ArrayAttr along,
-                                 AxisRefAttr &missing) {
-  SmallVector<FactorAttr> factors(type.getFactors());
-  zpp::Mesh mesh = type.getMesh().getMesh();
-  for (auto axis : along.getAsRange<AxisRefAttr>()) {
-    auto *it = llvm::find_if(
-        factors, [&](FactorAttr factor) { return factor.getAxis() == axis; });
-    if (it == factors.end()) {
-      missing = axis;
-      return {};
-    }
-    *it = FactorAttr::getWhole(type.getContext(), axis.resolve(mesh)->size);
-  }
-  return type.withFactors(factors);
+/// Returns the first axis of `along` that partitions no factor of `type`, or
+/// null.
+static AxisRefAttr findMissing(ShardType type, ArrayAttr along) {
+  for (auto axis : along.getAsRange<AxisRefAttr>())
+    if (llvm::none_of(type.getFactors(), [&](FactorAttr factor) {
+          return factor.getAxis() == axis;
+        }))
+      return axis;
+  return {};
 }
 
 LogicalResult AllGatherOp::verify() {
-  AxisRefAttr missing;
-  ShardType expected =
-      getGatheredType(getOperand().getType(), getAlong(), missing);
-  if (!expected)
+  ShardType from = getOperand().getType();
+  if (AxisRefAttr missing = findMissing(from, getAlong()))
     return emitOpError("expected an operand partitioned over ")
-           << missing << ", but got " << getOperand().getType();
-  if (expected != getType())
+           << missing << ", but got " << from;
+  if (ShardType expected = from.withWhole(getAlong()); expected != getType())
     return emitOpError("expected the result type ")
            << expected << ", but got " << getType();
   return success();
@@ -123,12 +114,10 @@ LogicalResult ReduceScatterOp::verify() {
   if (written != read && !written.isF32() && !read.isF32())
     return emitOpError("expected the result element type ")
            << read << " or f32, but got " << written;
-  AxisRefAttr missing;
-  ShardType expected = getGatheredType(to, getAlong(), missing);
-  if (!expected)
+  if (AxisRefAttr missing = findMissing(to, getAlong()))
     return emitOpError("expected a result partitioned over ")
            << missing << ", but got " << to;
-  expected = expected.withElementType(from.getGlobal().getElementType());
+  ShardType expected = to.withWhole(getAlong()).withElementType(read);
   if (expected != from)
     return emitOpError("expected the operand type ")
            << expected << ", but got " << from;

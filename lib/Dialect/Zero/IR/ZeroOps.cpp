@@ -32,12 +32,13 @@ void zpp::zero::addNetworkEffects(Effects &effects) {
   effects.emplace_back(MemoryEffects::Write::get(), NetworkResource::get());
 }
 
-SmallVector<zpp::AxisRef> zpp::zero::resolveAxes(ArrayAttr along,
+std::vector<zpp::AxisRef> zpp::zero::resolveAxes(ArrayAttr along,
                                                  MeshAttr mesh) {
   zpp::Mesh plain = mesh.getMesh();
-  return llvm::map_to_vector(
-      along.getAsRange<AxisRefAttr>(),
-      [&](AxisRefAttr axis) { return *axis.resolve(plain); });
+  std::vector<zpp::AxisRef> refs;
+  for (auto axis : along.getAsRange<AxisRefAttr>())
+    refs.push_back(*axis.resolve(plain));
+  return refs;
 }
 
 ArrayAttr zpp::zero::getAxesAttr(MLIRContext *context, const zpp::Mesh &mesh,

@@ -181,6 +181,15 @@ ShardType ShardType::withFactors(ArrayRef<FactorAttr> factors) const {
              getQuant());
 }
 
+ShardType ShardType::withWhole(ArrayAttr along) const {
+  SmallVector<FactorAttr> factors(getFactors());
+  SmallVector<int64_t> positions = *findFactors(along);
+  for (auto [position, axis] :
+       llvm::zip_equal(positions, zero::resolveAxes(along, getMesh())))
+    factors[position] = FactorAttr::getWhole(getContext(), axis.size);
+  return withFactors(factors);
+}
+
 ShardType ShardType::withQuant(QuantAttr quant) const {
   return get(getContext(), getGlobal(), getDim(), getFactors(), getMesh(),
              quant);

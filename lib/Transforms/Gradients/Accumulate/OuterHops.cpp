@@ -45,17 +45,13 @@ std::optional<AccumulationGroup> AccumulationGroup::parse(StringRef text,
   return AccumulationGroup(mesh, slowest);
 }
 
-static SmallVector<AxisRef> getAxesOf(Operation *op) {
-  return cast<CollectiveOpInterface>(op).getAxisRefs();
-}
-
 bool zpp::zero::leavesGroup(ReduceScatterOp scatter,
                             const AccumulationGroup &group) {
   auto isOutside = [&](const AxisRef &axis) { return !group.contains(axis); };
-  if (!llvm::any_of(getAxesOf(scatter), isOutside))
+  if (!llvm::any_of(scatter.getAxisRefs(), isOutside))
     return false;
   auto before = scatter.getOperand().getDefiningOp<ReduceScatterOp>();
-  return !before || !llvm::any_of(getAxesOf(before), isOutside);
+  return !before || !llvm::any_of(before.getAxisRefs(), isOutside);
 }
 
 std::optional<OuterHops>
@@ -78,9 +74,9 @@ zpp::zero::getOuterHops(Value local, const AccumulationGroup &group) {
     if (!scatter || !leavesGroup(scatter, group))
       continue;
     // One hop over the whole group has no partial sum.
-    bool isWithin = llvm::any_of(getAxesOf(scatter), [&](const AxisRef &axis) {
-      return group.contains(axis);
-    });
+    bool isWithin =
+        llvm::any_of(scatter.getAxisRefs(),
+                     [&](const AxisRef &axis) { return group.contains(axis); });
     if (isWithin || !value.hasOneUse() ||
         !isa_and_present<ReduceScatterOp, FromLocalOp>(value.getDefiningOp()))
       return std::nullopt;
@@ -100,8 +96,6 @@ double OuterHops::getUsec(int64_t layers, const LinkModel &model) const {
     auto gather = dyn_cast<AllGatherOp>(op);
     if (!scatter && !gather)
       continue;
-    SmallVector<AxisRef> refs = getAxesOf(op);
-    std::vector<AxisRef> axes(refs.begin(), refs.end());
     ShardType part =
         scatter ? scatter.getType() : gather.getOperand().getType();
     int64_t bytes = getBytes(part.getLocalType());
@@ -109,10 +103,11 @@ double OuterHops::getUsec(int64_t layers, const LinkModel &model) const {
       bytes = scatter.getWireAttr()
                   .getLayout(part.getLocalType().getNumElements())
                   .chunkBytes;
-    usec += model.getCollectiveUsec(part.getMesh().getMesh(),
-                                    scatter ? CollectiveKind::ReduceScatter
-                                            : CollectiveKind::AllGather,
-                                    axes, multiplySaturating(bytes, layers));
+    usec += model.getCollectiveUsec(
+        part.getMesh().getMesh(),
+        scatter ? CollectiveKind::ReduceScatter : CollectiveKind::AllGather,
+        cast<CollectiveOpInterface>(op).getAxisRefs(),
+        multiplySaturating(bytes, layers));
   }
   return usec;
 }

@@ -26,9 +26,7 @@ RankedTensorType OwnedWork::getResultType() const {
 }
 
 std::vector<AxisRef> OwnedWork::getAxes() const {
-  Operation *op = gather;
-  SmallVector<AxisRef> refs = cast<CollectiveOpInterface>(op).getAxisRefs();
-  return {refs.begin(), refs.end()};
+  return AllGatherOp(gather).getAxisRefs();
 }
 
 //===----------------------------------------------------------------------===//

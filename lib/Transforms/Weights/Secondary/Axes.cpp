@@ -32,8 +32,7 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
   using Result = Decision<SecondaryAxes>;
   ShardType type = gather.getOperand().getType();
   Mesh mesh = type.getMesh().getMesh();
-  SmallVector<AxisRef> refs =
-      cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
+  std::vector<AxisRef> refs = gather.getAxisRefs();
   // Sort from the slowest to the fastest link, regardless of the order of the
   // factors.
   llvm::sort(refs, [&](const AxisRef &a, const AxisRef &b) {
@@ -61,12 +60,11 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
     mayBeOneDevice |= size == 1;
   }
   std::vector<AxisRef> outer, inner;
-  std::vector<AxisRef> ordered(refs.begin(), refs.end());
-  int64_t devices = zpp::numDevices(ordered);
+  int64_t devices = zpp::numDevices(refs);
   // A weight that is shared by fewer devices may have a smaller group.
   if (size % devices == 0 && mesh.numDevices() % size == 0)
-    inner = ordered;
-  else if (!splitRefs(ordered, size, outer, inner))
+    inner = refs;
+  else if (!splitRefs(refs, size, outer, inner))
     return gather.emitError("expected a secondary group size that divides "
                             "the ")
            << devices << " devices of a weight's group on " << mesh.str()
@@ -98,16 +96,6 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
                               getAxesAttr(gather.getContext(), mesh, inner)});
 }
 
-ShardType zpp::zero::getGathered(ShardType type, ArrayAttr along) {
-  Mesh mesh = type.getMesh().getMesh();
-  SmallVector<FactorAttr> factors(type.getFactors());
-  SmallVector<int64_t> positions = *type.findFactors(along);
-  for (int64_t position : positions)
-    factors[position] = FactorAttr::getWhole(
-        type.getContext(), factors[position].getAxis().resolve(mesh)->size);
-  return type.withFactors(factors);
-}
-
 ShardType zpp::zero::getStackedType(ShardType layer, int64_t layers) {
   SmallVector<int64_t> shape(layer.getGlobal().getShape());
   shape[layer.getDim()] = multiplySaturating(shape[layer.getDim()], layers);
@@ -137,10 +125,9 @@ ShardType zpp::zero::getStackedType(ShardType layer, int64_t layers) {
 /// mesh of `gather`, on the links of `model`.
 static double getGatherUsec(AllGatherOp gather, ArrayAttr along, int64_t bytes,
                             const LinkModel &model) {
-  SmallVector<AxisRef> refs = resolveAxes(along, gather.getMeshAttr());
-  return model.getCollectiveUsec(gather.getMeshAttr().getMesh(),
-                                 CollectiveKind::AllGather,
-                                 {refs.begin(), refs.end()}, bytes);
+  return model.getCollectiveUsec(
+      gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
+      resolveAxes(along, gather.getMeshAttr()), bytes);
 }
 
 /// Returns the bytes that a device contributes to a gather.
@@ -166,12 +153,10 @@ GatherTimes zpp::zero::getGatherTimes(AllGatherOp forward, double times,
   auto getUsec = [&](ArrayAttr along, int64_t sent) {
     return getGatherUsec(forward, along, sent, model);
   };
-  SmallVector<AxisRef> outer = resolveAxes(axes.outer, forward.getMeshAttr());
-  double inner =
-      axes.inner.empty()
-          ? 0
-          : getUsec(axes.inner,
-                    bytes * zpp::numDevices({outer.begin(), outer.end()}));
+  std::vector<AxisRef> outer = resolveAxes(axes.outer, forward.getMeshAttr());
+  double inner = axes.inner.empty()
+                     ? 0
+                     : getUsec(axes.inner, bytes * zpp::numDevices(outer));
   return {times * getUsec(forward.getAlongAttr(), bytes),
           getUsec(axes.outer, bytes) + times * inner,
           getUsecPerByte(forward, axes.outer, model) <=
@@ -186,9 +171,7 @@ double zpp::zero::getOuterUsec(AllGatherOp gather, int64_t layers,
 }
 
 bool zpp::zero::isMostlyLatency(AllGatherOp gather, const LinkModel &model) {
-  SmallVector<AxisRef> refs =
-      cast<CollectiveOpInterface>(gather.getOperation()).getAxisRefs();
   return model.isMostlyLatency(
       getSentBytes(gather.getMeshAttr().getMesh(), CollectiveKind::AllGather,
-                   {refs.begin(), refs.end()}, getOwnBytes(gather)));
+                   gather.getAxisRefs(), getOwnBytes(gather)));
 }

@@ -36,9 +36,6 @@ mlir::FailureOr<Decision<SecondaryAxes>>
 getSecondaryAxes(AllGatherOp gather, llvm::StringRef secondary,
                  bool mayBeOneDevice);
 
-/// `type` with the factors over `along` whole.
-ShardType getGathered(ShardType type, mlir::ArrayAttr along);
-
 /// Returns the type of `layers` tensors of type `layer` as one, whose dim has
 /// the layer as its most significant factor; null where there is none so large.
 ShardType getStackedType(ShardType layer, int64_t layers);

@@ -66,7 +66,7 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   kept->setAttr(kKeepAttr, builder.getUnitAttr());
   addGets(kept, kGetsSecondary);
   LayerStack secondary{getLocal(builder, loc, kept), weights.layers};
-  ShardType layerType = getGathered(primary, plan.axes.outer);
+  ShardType layerType = primary.withWhole(plan.axes.outer);
   RankedTensorType layerLocal = layerType.getLocalType();
   if (!weights.layers.empty()) {
     // [layers..., the part of one layer that a device keeps]

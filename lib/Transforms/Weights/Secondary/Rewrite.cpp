@@ -55,9 +55,9 @@ void SecondaryRewriter::run(ArrayRef<WeightDecision> decisions) {
 /// `like`.
 static AllGatherOp createGather(OpBuilder &builder, AllGatherOp like,
                                 Value operand, ArrayAttr along) {
-  auto result = AllGatherOp::create(
-      builder, like.getLoc(),
-      getGathered(cast<ShardType>(operand.getType()), along), operand, along);
+  auto type = cast<ShardType>(operand.getType());
+  auto result = AllGatherOp::create(builder, like.getLoc(),
+                                    type.withWhole(along), operand, along);
   copyOrigin(like, result);
   return result;
 }

@@ -39,8 +39,7 @@ class PatternRewriter;
 
 namespace zpp::zero {
 /// The axes of `along` (AxisRefAttr) with their sizes on `mesh`. All exist.
-llvm::SmallVector<zpp::AxisRef> resolveAxes(mlir::ArrayAttr along,
-                                            MeshAttr mesh);
+std::vector<zpp::AxisRef> resolveAxes(mlir::ArrayAttr along, MeshAttr mesh);
 /// Verifies that all of `axes` are axes of `mesh` or parts of them, and that
 /// none appears twice.
 llvm::LogicalResult

@@ -25,15 +25,13 @@ def Zero_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
     InterfaceMethod<"The axes of the group, most significant first.",
                     "::mlir::ArrayAttr", "getAlongAttr">,
     InterfaceMethod<"The axes with their sizes; valid after verification.",
-                    "::llvm::SmallVector<::zpp::AxisRef>", "getAxisRefs",
+                    "std::vector<::zpp::AxisRef>", "getAxisRefs",
                     (ins), [{}], [{
       return ::zpp::zero::resolveAxes($_op.getAlongAttr(), $_op.getMeshAttr());
     }]>,
     InterfaceMethod<"Devices in a group.", "int64_t", "getGroupSize", (ins),
                     [{}], [{
-      ::llvm::SmallVector<::zpp::AxisRef> refs = $_op.getAxisRefs();
-      return ::zpp::numDevices(
-          std::vector<::zpp::AxisRef>(refs.begin(), refs.end()));
+      return ::zpp::numDevices($_op.getAxisRefs());
     }]>,
   ];
   let verify = [{ return ::zpp::zero::verifyCollective($_op); }];

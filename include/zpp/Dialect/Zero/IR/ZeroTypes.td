@@ -57,6 +57,9 @@ def Zero_ShardType : TypeDef<Zero_Dialect, "Shard"> {
     /// Elements of one unit: what one wire chunk of an encoded shard holds.
     int64_t getElementsPerUnit() const;
     ShardType withFactors(::llvm::ArrayRef<FactorAttr> factors) const;
+    /// The same with the factors over `along`, each axis of which partitions
+    /// one, whole.
+    ShardType withWhole(::mlir::ArrayAttr along) const;
     ShardType withQuant(QuantAttr quant) const;
     ShardType withElementType(::mlir::Type type) const;
     /// The positions of the factors over `along`, in the order of `along`, or
