@@ -8,7 +8,6 @@
 #include "zpp/Analysis/Loops/CountedLoop.h"
 
 #include "ParsedModule.h"
-#include "zpp/Analysis/Loops/IterationPlaces.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -117,50 +116,6 @@ TEST(CountedLoopTest, ComparesIndices) {
   EXPECT_TRUE(isIndexOfIteration(module.value("reverse"), loop, provenances));
   EXPECT_FALSE(isIndexOfIteration(module.value("zero"), loop, provenances));
   EXPECT_FALSE(isIndexOfIteration(module.value("square"), loop, provenances));
-}
-
-TEST(IterationPlacesTest, TellsSumsFromStacks) {
-  std::string gradient =
-      R"(%g = "stablehlo.negate"(%x) {tag = "gradient"}
-           : (tensor<8xf32>) -> tensor<8xf32>
-         )";
-  // Added up.
-  ParsedModule sum(loopWith(gradient + R"(%next = "stablehlo.add"(%a, %g)
-        : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>)",
-                            4, "%s, %next"));
-  ProvenanceAnalysis ofSum;
-  Decision<IterationPlaces> places =
-      getIterationPlaces(sum.value("gradient"), sum.op("loop"), ofSum);
-  ASSERT_TRUE(places);
-  EXPECT_FALSE(places->stack);
-
-  auto writeAt = [&](const std::string &index) {
-    return loopWith(gradient + R"(%row = "stablehlo.reshape"(%g)
-          : (tensor<8xf32>) -> tensor<1x8xf32>
-        %next = "stablehlo.dynamic_update_slice"(%s, %row, )" +
-                        index + R"(, %c0)
-          : (tensor<4x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>)
-            -> tensor<4x8xf32>)",
-                    4, "%next, %a");
-  };
-  ParsedModule stack(writeAt("%i"));
-  ProvenanceAnalysis ofStack;
-  places =
-      getIterationPlaces(stack.value("gradient"), stack.op("loop"), ofStack);
-  ASSERT_TRUE(places);
-  ASSERT_TRUE(places->stack);
-  EXPECT_EQ(places->stack->trips, 4);
-
-  // An index that something else computes.
-  gradient += apply("multiply", "%i", "%i", "square");
-  ParsedModule unknown(writeAt("%square"));
-  ProvenanceAnalysis ofUnknown;
-  places = getIterationPlaces(unknown.value("gradient"), unknown.op("loop"),
-                              ofUnknown);
-  ASSERT_FALSE(places);
-  EXPECT_EQ(places.getReason(),
-            "the loop stores it at an index that does not follow from the "
-            "number of the iteration alone");
 }
 
 } // namespace
