@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "Require.h"
 
 #include "mlir/IR/BuiltinOps.h"

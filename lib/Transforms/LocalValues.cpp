@@ -7,6 +7,9 @@
 
 #include "LocalValues.h"
 
+#include "mlir/IR/BuiltinOps.h"
+#include "zpp/Analysis/Location.h"
+#include "zpp/Analysis/Origin.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -69,4 +72,19 @@ void zpp::eraseIfDead(ArrayRef<Value> values) {
       dead.insert(op);
   for (Operation *op : dead)
     eraseDeadChain(op);
+}
+
+void zpp::recordRemoved(Operation *op) {
+  auto module = op->getParentOfType<ModuleOp>();
+  Builder builder(op->getContext());
+  SmallVector<Attribute> all;
+  if (auto before = module->getAttrOfType<ArrayAttr>(kOriginAttr))
+    llvm::append_range(all, before);
+  for (const Origin &origin : getOrigins(op)) {
+    NamedAttrList attrs(getOriginAttr(op->getContext(), origin));
+    attrs.set("location", builder.getStringAttr(getFileLocation(op->getLoc())));
+    all.push_back(attrs.getDictionary(op->getContext()));
+  }
+  if (!all.empty())
+    module->setAttr(kOriginAttr, builder.getArrayAttr(all));
 }

@@ -50,6 +50,10 @@ void eraseDeadChain(mlir::Operation *op);
 /// these kept alive.
 void eraseIfDead(llvm::ArrayRef<mlir::Value> values);
 
+/// Appends the origin of `op`, a collective in whose place nothing is sent, to
+/// the `zpp.origin` of its module. The report would not know of it otherwise.
+void recordRemoved(mlir::Operation *op);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_LOCALVALUES_H

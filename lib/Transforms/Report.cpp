@@ -7,7 +7,7 @@
 
 #include "zpp/Transforms/Report.h"
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "Import/StepInliner.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"

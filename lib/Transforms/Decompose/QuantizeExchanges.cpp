@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "LocalValues.h"
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Analysis/Machine.h"

@@ -7,8 +7,7 @@
 
 #include "AllReducePlan.h"
 
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Support/CollectiveCost.h"

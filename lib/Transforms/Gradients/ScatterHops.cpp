@@ -7,7 +7,7 @@
 
 #include "ScatterHops.h"
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "mlir/IR/Builders.h"
 #include "zpp/Support/CollectiveCost.h"
 

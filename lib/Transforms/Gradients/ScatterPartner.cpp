@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ScatterPartner.h"
+#include "AllReducePlan.h"
 
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Names.h"

@@ -12,7 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "AllReducePlan.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "LocalValues.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Machine.h"

@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "ScatterHops.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"

@@ -5,15 +5,30 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FoldTransposes.h"
+#include "PartitionerOutput.h"
 
-#include "Conversions.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;
 using namespace zpp;
+
+Operation *zpp::getOnlyReader(Operation *op) {
+  do {
+    if (op->getNumResults() != 1 || !op->getResult(0).hasOneUse())
+      return nullptr;
+    op = *op->getResult(0).user_begin();
+  } while (isNamed(op, guest::kConvert));
+  return op;
+}
+
+Operation *zpp::getConverted(Value value) {
+  Operation *op = value.getDefiningOp();
+  while (op && isNamed(op, guest::kConvert) && op->getNumOperands() == 1)
+    op = op->getOperand(0).getDefiningOp();
+  return op;
+}
 
 /// True if `op` sums over devices, or over devices and scatters.
 static bool sumsDevices(Operation *op) {

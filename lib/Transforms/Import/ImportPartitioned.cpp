@@ -5,12 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Conversions.h"
-#include "FoldTransposes.h"
-#include "SavedSlices.h"
+#include "PartitionerOutput.h"
 #include "SplitBuckets.h"
 #include "StepInliner.h"
-#include "SumOrder.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Remarks.h"

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SavedSlices.h"
+#include "PartitionerOutput.h"
 
 #include "Loops/LayerStacks.h"
 #include "Loops/Recomputation.h"

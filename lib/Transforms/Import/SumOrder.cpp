@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SumOrder.h"
+#include "PartitionerOutput.h"
 
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Guest/Names.h"

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Loops/SplitStacks.h"
+#include "Loops/WriteLoops.h"
 
 #include "LocalValues.h"
 #include "mlir/IR/Builders.h"

@@ -9,7 +9,6 @@
 #include "Loops/LayerStacks.h"
 #include "Loops/LoopPlan.h"
 #include "Loops/Recomputation.h"
-#include "Loops/SplitStacks.h"
 #include "Loops/WriteLoops.h"
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/HostModule.h"

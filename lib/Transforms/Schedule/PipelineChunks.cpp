@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Machine.h"

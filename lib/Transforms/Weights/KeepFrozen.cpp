@@ -8,7 +8,6 @@
 #include "CarriedState.h"
 #include "FrozenWeights.h"
 #include "LocalValues.h"
-#include "RemovedOrigins.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"

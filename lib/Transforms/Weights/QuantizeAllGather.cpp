@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "EncodeGather.h"
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"

@@ -6,9 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "CarriedState.h"
-#include "EncodeGather.h"
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "LocalValues.h"
 #include "Loops/LayerStacks.h"
 #include "Loops/LoopPlan.h"

@@ -11,10 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Floors.h"
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "LocalValues.h"
-#include "RemovedOrigins.h"
 #include "UpdatedWeights.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Machine.h"

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Weights/Secondary/Passages.h"
+#include "Weights/Secondary/Rewrite.h"
 
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"

@@ -13,7 +13,7 @@
 #ifndef ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_PLAN_H
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_PLAN_H
 
-#include "FormatOptions.h"
+#include "Formats.h"
 #include "Weights/FrozenWeights.h"
 #include "Weights/Secondary/Axes.h"
 #include "Weights/Secondary/Gathers.h"

@@ -8,7 +8,6 @@
 #include "Weights/Secondary/Rewrite.h"
 
 #include "LocalValues.h"
-#include "RemovedOrigins.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"

@@ -13,10 +13,29 @@
 #ifndef ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_REWRITE_H
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_SECONDARY_REWRITE_H
 
-#include "Weights/Secondary/Passages.h"
 #include "Weights/Secondary/Plan.h"
 
 namespace zpp::zero {
+
+/// A kept partition that leaves a manual computation, and its placeholders in
+/// the computations that it enters, until these are rebuilt: it may be read in
+/// another one (`jax.grad` of a `shard_map`) than it is made in.
+struct Passage {
+  mlir::Operation *from;
+  /// The value in the region of `from`.
+  mlir::Value local;
+  llvm::MapVector<mlir::Operation *, mlir::UnrealizedConversionCastOp> entries;
+
+  /// Returns the value in `computation`: the value itself in the computation
+  /// that it comes from, otherwise a placeholder for an argument.
+  mlir::Value getValueIn(mlir::Operation *computation);
+};
+
+/// Rebuilds the manual computations that partitions leave and enter. A
+/// partition is passed as a flat tensor, sharded over all axes, because each
+/// device has its own.
+void openPassages(mlir::ModuleOp module,
+                  llvm::MutableArrayRef<Passage> passages);
 
 /// Splits the gathers of a module as planned.
 class SecondaryRewriter {

@@ -1,12 +1,12 @@
-//===- FormatOptions.h - Wire formats as pass options -----------*- C++ -*-===//
+//===- Formats.h - Wire formats that passes are given -----------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H
-#define ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H
+#ifndef ZPP_LIB_TRANSFORMS_FORMATS_H
+#define ZPP_LIB_TRANSFORMS_FORMATS_H
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
@@ -30,6 +30,22 @@ bool hasFormat(llvm::ArrayRef<zero::QuantAttr> quants);
 /// error at `op` for a number that is out of range.
 llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);
 
+/// `quant`, or the wider format that the floors of the collectives `ops` ask
+/// for (zero-set-floors), in smaller blocks if they move stacks of small
+/// parameters; null if one of them is to travel unquantized. Null
+/// ops have none.
+zero::QuantAttr widen(zero::QuantAttr quant,
+                      llvm::ArrayRef<mlir::Operation *> ops);
+
+/// Emits a remark of `pass` that the floor of `op` has it travel unquantized.
+/// It may still be rewritten in other ways.
+void remarkFloor(mlir::Operation *op, llvm::StringRef pass);
+
+/// Replaces `gather` by one that moves its values encoded, and returns that
+/// one. It keeps the origin, and the attribute `kept` if there is one.
+zero::AllGatherOp encodeGather(zero::AllGatherOp gather, zero::QuantAttr quant,
+                               llvm::StringRef kept);
+
 } // namespace zpp
 
-#endif // ZPP_LIB_TRANSFORMS_FORMATOPTIONS_H
+#endif // ZPP_LIB_TRANSFORMS_FORMATS_H

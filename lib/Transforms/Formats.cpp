@@ -1,11 +1,13 @@
-//===- FormatOptions.cpp - Wire formats as pass options -------------------===//
+//===- Formats.cpp - Wire formats that passes are given -------------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "FormatOptions.h"
+#include "Formats.h"
+#include "zpp/Analysis/Origin.h"
+#include "zpp/Analysis/Remarks.h"
 #include "zpp/Support/Limits.h"
 
 using namespace mlir;
@@ -57,4 +59,48 @@ LogicalResult zpp::checkStages(Operation *op, int64_t stages) {
     return success();
   return emitError(op->getLoc(), "expected 1 to ")
          << kMaxStages << " stages, or 0 to choose, but got " << stages;
+}
+
+QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
+  if (!quant)
+    return quant;
+  Floor floor = Floor::Any;
+  int64_t block = quant.getBlock();
+  for (Operation *op : ops)
+    if (op) {
+      floor = std::max(floor, getFloor(op));
+      if (int64_t largest = getLargestBlock(op))
+        block = std::min(block, largest);
+    }
+  if (floor == Floor::None)
+    return QuantAttr();
+  return QuantAttr::get(quant.getContext(),
+                        floor == Floor::I8 ? WireFormatKind::I8
+                                           : quant.getFormat(),
+                        block, quant.getRotate());
+}
+
+void zpp::remarkFloor(Operation *op, StringRef pass) {
+  remarkMissed(op, pass, "floor")
+      << (op->getName().getStringRef() +
+          " is not quantized: " + getFloorReason(getOrigins(op)))
+             .str();
+}
+
+AllGatherOp zpp::encodeGather(AllGatherOp gather, QuantAttr quant,
+                              StringRef kept) {
+  ShardType from = gather.getOperand().getType(), to = gather.getType();
+  OpBuilder builder(gather);
+  Location loc = gather.getLoc();
+  Value encoded = EncodeOp::create(builder, loc, from.withQuant(quant),
+                                   gather.getOperand(), /*held=*/Value());
+  auto moved = AllGatherOp::create(builder, loc, to.withQuant(quant), encoded,
+                                   gather.getAlong());
+  copyOrigin(gather, moved);
+  if (Attribute attribute = gather->getAttr(kept))
+    moved->setAttr(kept, attribute);
+  Value decoded = DecodeOp::create(builder, loc, to, moved, /*held=*/Value());
+  gather.replaceAllUsesWith(decoded);
+  gather.erase();
+  return moved;
 }
