@@ -96,51 +96,21 @@ static void fill(UnpackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
   desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
 }
 
-/// QuantizeOp and QuantizeDifferenceOp.
+/// The four ends of a hop that quantizes.
 template <typename OpT>
-static void fillQuantize(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
-                         RuntimeConstants &constants) {
-  desc.values.element_type = getElementType(op.getInputType().getElementType());
+static void fill(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
+                 RuntimeConstants &constants) {
+  constexpr bool isDequantize =
+      std::is_same_v<OpT, DequantizeOp> || std::is_same_v<OpT, DequantizeAddOp>;
+  ShapedType tensor = isDequantize ? op.getInitType() : op.getInputType();
+  desc.values.element_type = getElementType(tensor.getElementType());
   desc.values.format = getFormat(op.getQuant());
   desc.values.block = op.getQuant().getBlock();
-  setSlices(desc, desc.values.slices,
-            getMap(op.getSlicesAttr(), op.getInputType()), constants);
-  desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
+  setSlices(desc, desc.values.slices, getMap(op.getSlicesAttr(), tensor),
+            constants);
+  desc.values.chunk_stride = *getChunkStride(
+      isDequantize ? op.getInputMutable() : op.getInitMutable());
   desc.values.rotate = op.getQuant().getRotate();
-}
-
-/// DequantizeOp and DequantizeAddOp.
-template <typename OpT>
-static void fillDequantize(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
-                           RuntimeConstants &constants) {
-  desc.values.element_type = getElementType(op.getInitType().getElementType());
-  desc.values.format = getFormat(op.getQuant());
-  desc.values.block = op.getQuant().getBlock();
-  setSlices(desc, desc.values.slices,
-            getMap(op.getSlicesAttr(), op.getInitType()), constants);
-  desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
-  desc.values.rotate = op.getQuant().getRotate();
-}
-
-static void fill(QuantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
-                 RuntimeConstants &constants) {
-  fillQuantize(op, desc, constants);
-}
-
-static void fill(QuantizeDifferenceOp op,
-                 Descriptor<zpp_rt_quantize_desc> &desc,
-                 RuntimeConstants &constants) {
-  fillQuantize(op, desc, constants);
-}
-
-static void fill(DequantizeOp op, Descriptor<zpp_rt_quantize_desc> &desc,
-                 RuntimeConstants &constants) {
-  fillDequantize(op, desc, constants);
-}
-
-static void fill(DequantizeAddOp op, Descriptor<zpp_rt_quantize_desc> &desc,
-                 RuntimeConstants &constants) {
-  fillDequantize(op, desc, constants);
 }
 
 static void fill(ReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
@@ -203,9 +173,8 @@ static void fill(OpT op, Descriptor<zpp_rt_exchange_desc> &desc,
   desc.values.num_axes = axes.size();
   desc.values.chunk_bytes =
       getBytes(op.getInitType()) / zpp::numDevices({axes.begin(), axes.end()});
-  desc.setAddress(
-      desc.values.mesh,
-      constants.getString(op.getMeshAttr().getMesh().str()));
+  desc.setAddress(desc.values.mesh,
+                  constants.getString(op.getMeshAttr().getMesh().str()));
 }
 
 /// The address of the descriptor of `op`, a constant called `name` or a copy of
