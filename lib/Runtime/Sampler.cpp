@@ -166,38 +166,40 @@ Status Sampler::add(RankBackend &backend, const void *output,
   return status;
 }
 
+bool Sampler::place(Measures &measures, RankBackend &backend, Sample &sample,
+                    int64_t inputBytes) {
+  sample.input = used;
+  sample.codes = used + inputBytes;
+  sample.scales =
+      sample.codes + align(codeBytes(sample.wire.format, sample.elements));
+  int64_t end =
+      sample.scales + align(2 * (sample.elements / sample.wire.block + 1));
+  if (reserve(backend, end - used)) {
+    used = end;
+    return true;
+  }
+  Measure leftOut;
+  leftOut.leftOut = 1;
+  measures.add(sample.start, {sample.name->label, sample.wire.format}, leftOut);
+  return false;
+}
+
 Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
                      const QuantizeOperation &operation, const void *input,
                      const void *held, const void *output) {
   if (!measures.isOn() || !backend.canMeasure())
     return {};
-  Sample sample;
-  sample.name = operation.name;
-  sample.start = measures.getNumStarts();
-  sample.type = operation.type;
-  sample.wire = operation.wire;
+  Sample sample{operation.name, measures.getNumStarts(), operation.type,
+                operation.wire};
   int64_t chunk, begin;
   if (!choose(operation.slices, rank, kMostElements, chunk, begin, sample))
     return {};
   int64_t size = elementBytes(operation.type);
-  sample.input = used;
-  int64_t end = used + align(sample.elements * size);
-  if (held) {
-    sample.held = end;
-    end += align(sample.elements * size);
-  }
-  sample.codes = end;
-  end += align(codeBytes(sample.wire.format, sample.elements));
-  sample.scales = end;
-  end += align(2 * (sample.elements / sample.wire.block + 1));
-  Measures::Key key{operation.name->label, sample.wire.format};
-  if (!reserve(backend, end - used)) {
-    Measure leftOut;
-    leftOut.leftOut = 1;
-    measures.add(sample.start, key, leftOut);
+  int64_t inputBytes = align(sample.elements * size);
+  if (held)
+    sample.held = used + inputBytes;
+  if (!place(measures, backend, sample, (held ? 2 : 1) * inputBytes))
     return {};
-  }
-  used = end;
   for (const Run &run : sample.runs) {
     if (run.index < 0)
       continue;
@@ -238,11 +240,8 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
   if (!measures.isOn() || !backend.canMeasure())
     return {};
   const ReduceOperation &reduce = operation.reduce;
-  Sample sample;
-  sample.name = operation.name;
-  sample.start = measures.getNumStarts();
-  sample.type = reduce.type;
-  sample.wire = operation.to;
+  Sample sample{operation.name, measures.getNumStarts(), reduce.type,
+                operation.to};
   sample.sources = reduce.sources;
   sample.isMean = reduce.isMean;
   sample.from = reduce.wire;
@@ -251,28 +250,17 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
                                      kMostElements);
   if (!choose(operation.slices, rank, most, chunk, begin, sample))
     return {};
-  sample.input = used;
-  int64_t end = used;
+  int64_t inputBytes = 0;
   for (const Run &run : sample.runs) {
     if (run.index < 0)
       continue;
     Part part(sample.from, run.index, run.count);
-    end += align(sample.sources * part.codes);
-    end += align(sample.sources * part.scales);
+    inputBytes += align(sample.sources * part.codes);
+    inputBytes += align(sample.sources * part.scales);
   }
-  sample.codes = end;
-  end += align(codeBytes(sample.wire.format, sample.elements));
-  sample.scales = end;
-  end += align(2 * (sample.elements / sample.wire.block + 1));
-  if (!reserve(backend, end - used)) {
-    Measure leftOut;
-    leftOut.leftOut = 1;
-    measures.add(sample.start, {operation.name->label, sample.wire.format},
-                 leftOut);
+  if (!place(measures, backend, sample, inputBytes))
     return {};
-  }
-  int64_t to = used;
-  used = end;
+  int64_t to = sample.input;
   int64_t stride = reduce.footprint.input.stride;
   ChunkLayout from =
       getChunkLayout(reduce.elements, sample.from.format, sample.from.block);

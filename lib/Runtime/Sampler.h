@@ -51,8 +51,8 @@ private:
     ElementType type;
     /// The format to which it quantizes, and the number of elements.
     Wire wire;
-    int64_t elements;
-    std::vector<Run> runs;
+    int64_t elements = 0;
+    std::vector<Run> runs = {};
     /// The sources of a sum that is quantized; 0 if there is none.
     int64_t sources = 0;
     bool isMean = false;
@@ -74,6 +74,10 @@ private:
   Status add(RankBackend &backend, const void *output, const Pieces &chunks,
              int64_t elementsPerChunk, int64_t chunk, int64_t begin,
              Sample sample);
+  /// Finds places for the copies of `sample`, whose input takes `inputBytes`.
+  /// False, and `measures` know it, if there is no room.
+  bool place(Measures &measures, RankBackend &backend, Sample &sample,
+             int64_t inputBytes);
   /// Makes room for `bytes`, or returns false.
   bool reserve(RankBackend &backend, int64_t bytes);
   /// Returns the values that were quantized.
