@@ -70,54 +70,29 @@ Plan::Place Plan::addBuffer(int64_t count) {
   return {bytes.size() - 1};
 }
 
-void Plan::pack(ElementType type, const SliceMap &map, Place from, Place to) {
+void Plan::reorder(decltype(zpp_rt_pack_slices) *call, ElementType type,
+                   const SliceMap &map, Place from, Place to) {
   operations.push_back(
       {[=](zpp_rt_rank *rank, const void *input, void *output) {
          auto desc = makeDesc<zpp_rt_pack_desc>();
          desc.element_bytes = elementBytes(type);
          desc.slices = getSlices(map);
-         zpp_rt_pack_slices(rank, &desc, input, output);
+         call(rank, &desc, input, output);
        },
        from, to});
 }
 
-void Plan::unpack(ElementType type, const SliceMap &map, Place from, Place to) {
+void Plan::convert(decltype(zpp_rt_quantize) *call, ElementType type,
+                   WireFormat format, int64_t block, const SliceMap &map,
+                   Place from, Place to) {
   operations.push_back(
       {[=](zpp_rt_rank *rank, const void *input, void *output) {
-         auto desc = makeDesc<zpp_rt_pack_desc>();
-         desc.element_bytes = elementBytes(type);
+         auto desc = makeDesc<zpp_rt_quantize_desc>();
+         desc.element_type = static_cast<int64_t>(type);
+         desc.format = static_cast<int64_t>(format);
+         desc.block = block;
          desc.slices = getSlices(map);
-         zpp_rt_unpack_slices(rank, &desc, input, output);
-       },
-       from, to});
-}
-
-static zpp_rt_quantize_desc makeQuantize(ElementType type, WireFormat format,
-                                         int64_t block, const SliceMap &map) {
-  auto desc = makeDesc<zpp_rt_quantize_desc>();
-  desc.element_type = static_cast<int64_t>(type);
-  desc.format = static_cast<int64_t>(format);
-  desc.block = block;
-  desc.slices = getSlices(map);
-  return desc;
-}
-
-void Plan::quantize(ElementType type, WireFormat format, int64_t block,
-                    const SliceMap &map, Place from, Place to) {
-  operations.push_back(
-      {[=](zpp_rt_rank *rank, const void *input, void *output) {
-         auto desc = makeQuantize(type, format, block, map);
-         zpp_rt_quantize(rank, &desc, input, output);
-       },
-       from, to});
-}
-
-void Plan::dequantize(ElementType type, WireFormat format, int64_t block,
-                      const SliceMap &map, Place from, Place to) {
-  operations.push_back(
-      {[=](zpp_rt_rank *rank, const void *input, void *output) {
-         auto desc = makeQuantize(type, format, block, map);
-         zpp_rt_dequantize(rank, &desc, input, output);
+         call(rank, &desc, input, output);
        },
        from, to});
 }
@@ -162,8 +137,9 @@ void Plan::reduceQuantize(int64_t sources, WireFormat format, int64_t block,
        from, to});
 }
 
-void Plan::exchange(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                    bool isGather, Place from, Place to) {
+void Plan::exchange(decltype(zpp_rt_all_to_all) *call,
+                    const std::vector<AxisRef> &axes, int64_t chunkBytes,
+                    Place from, Place to) {
   operations.push_back(
       {[=](zpp_rt_rank *rank, const void *input, void *output) {
          std::vector<zpp_rt_axis> group = getAxes(axes);
@@ -171,22 +147,9 @@ void Plan::exchange(const std::vector<AxisRef> &axes, int64_t chunkBytes,
          desc.axes = group.data();
          desc.num_axes = group.size();
          desc.chunk_bytes = chunkBytes;
-         if (isGather)
-           zpp_rt_all_gather_chunks(rank, &desc, input, output);
-         else
-           zpp_rt_all_to_all(rank, &desc, input, output);
+         call(rank, &desc, input, output);
        },
        from, to});
-}
-
-void Plan::allToAll(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                    Place from, Place to) {
-  exchange(axes, chunkBytes, /*isGather=*/false, from, to);
-}
-
-void Plan::allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                     Place from, Place to) {
-  exchange(axes, chunkBytes, /*isGather=*/true, from, to);
 }
 
 void Plan::plain(const rt::PlainCollective &collective, Place from, Place to) {
@@ -284,12 +247,13 @@ struct ScatterPlan {
         place = sum;
       }
       if (format == WireFormat::None)
-        plan.pack(held, map, place, chunks);
+        plan.reorder(&zpp_rt_pack_slices, held, map, place, chunks);
       else
-        plan.quantize(held, format, block, map, place, chunks);
+        plan.convert(&zpp_rt_quantize, held, format, block, map, place, chunks);
     }
     place = plan.addBuffer(bytes);
-    plan.allToAll(hops.hops[hop], chunkBytes, chunks, place);
+    plan.exchange(&zpp_rt_all_to_all, hops.hops[hop], chunkBytes, chunks,
+                  place);
   }
 
   ElementType type;
@@ -380,7 +344,8 @@ Plan perf::makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
         Plan::Place sum = plan.addBuffer(unit * elementBytes(ElementType::F32));
         plan.reduce(scatter.lastSources(), unit, scatter.sentType(numHops - 1),
                     before, block, ElementType::F32, place, sum);
-        plan.quantize(ElementType::F32, reduced, block, one, sum, chunk);
+        plan.convert(&zpp_rt_quantize, ElementType::F32, reduced, block, one,
+                     sum, chunk);
       }
       place = chunk;
     }
@@ -390,7 +355,8 @@ Plan perf::makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
       const std::vector<AxisRef> &axes = scatter.hops.hops[hop];
       Plan::Place gathered =
           plan.addBuffer(chunks[stage] * numDevices(axes) * chunkBytes);
-      plan.allGather(axes, chunks[stage] * chunkBytes, place, gathered);
+      plan.exchange(&zpp_rt_all_gather_chunks, axes, chunks[stage] * chunkBytes,
+                    place, gathered);
       chunks[stage] *= numDevices(axes);
       place = gathered;
       return;
@@ -410,9 +376,10 @@ Plan perf::makeAllReduce(const Mesh &mesh, ElementType type, int64_t elements,
     Plan::Place output = {Plan::output().buffer,
                           stage * part * devices * elementBytes(type)};
     if (reduced != WireFormat::None)
-      plan.dequantize(type, reduced, block, whole, place, output);
+      plan.convert(&zpp_rt_dequantize, type, reduced, block, whole, place,
+                   output);
     else
-      plan.unpack(type, whole, place, output);
+      plan.reorder(&zpp_rt_unpack_slices, type, whole, place, output);
   };
   addInWaves(numStages, 2 * numHops + 1, addStep);
   return plan;
@@ -432,14 +399,17 @@ Plan perf::makeAllGather(const Mesh &mesh, ElementType type, int64_t elements,
   Plan plan(whole.unit * elementBytes(type), elements * elementBytes(type));
   std::vector<AxisRef> all = getAllAxes(mesh);
   if (format == WireFormat::None) {
-    plan.allGather(all, chunkBytes, Plan::input(), Plan::output());
+    plan.exchange(&zpp_rt_all_gather_chunks, all, chunkBytes, Plan::input(),
+                  Plan::output());
     return plan;
   }
   Plan::Place chunk = plan.addBuffer(chunkBytes);
   Plan::Place chunks = plan.addBuffer(chunkBytes * mesh.numDevices());
-  plan.quantize(type, format, block, slice, Plan::input(), chunk);
-  plan.allGather(all, chunkBytes, chunk, chunks);
-  plan.dequantize(type, format, block, whole, chunks, Plan::output());
+  plan.convert(&zpp_rt_quantize, type, format, block, slice, Plan::input(),
+               chunk);
+  plan.exchange(&zpp_rt_all_gather_chunks, all, chunkBytes, chunk, chunks);
+  plan.convert(&zpp_rt_dequantize, type, format, block, whole, chunks,
+               Plan::output());
   return plan;
 }
 

@@ -39,13 +39,13 @@ public:
   static constexpr Place output() { return {1}; }
   Place addBuffer(int64_t count);
 
-  /// Each function adds an operation that reads one place and writes another.
-  void pack(ElementType type, const SliceMap &map, Place from, Place to);
-  void unpack(ElementType type, const SliceMap &map, Place from, Place to);
-  void quantize(ElementType type, WireFormat format, int64_t block,
-                const SliceMap &map, Place from, Place to);
-  void dequantize(ElementType type, WireFormat format, int64_t block,
-                  const SliceMap &map, Place from, Place to);
+  /// Each function adds an operation that reads one place and writes another,
+  /// by a `call` of the runtime.
+  void reorder(decltype(zpp_rt_pack_slices) *call, ElementType type,
+               const SliceMap &map, Place from, Place to);
+  void convert(decltype(zpp_rt_quantize) *call, ElementType type,
+               WireFormat format, int64_t block, const SliceMap &map,
+               Place from, Place to);
   /// The sources have `sourceType` if the format is None.
   void reduce(int64_t sources, int64_t elements, ElementType sourceType,
               WireFormat format, int64_t block, ElementType type, Place from,
@@ -53,10 +53,9 @@ public:
   void reduceQuantize(int64_t sources, WireFormat format, int64_t block,
                       WireFormat toFormat, int64_t toBlock, const SliceMap &map,
                       Place from, Place to);
-  void allToAll(const std::vector<AxisRef> &axes, int64_t chunkBytes,
+  void exchange(decltype(zpp_rt_all_to_all) *call,
+                const std::vector<AxisRef> &axes, int64_t chunkBytes,
                 Place from, Place to);
-  void allGather(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                 Place from, Place to);
   /// The communication library's own collective.
   void plain(const rt::PlainCollective &collective, Place from, Place to);
 
@@ -93,9 +92,6 @@ private:
     std::function<void(zpp_rt_rank *rank, const void *from, void *to)> call;
     Place from, to;
   };
-  void exchange(const std::vector<AxisRef> &axes, int64_t chunkBytes,
-                bool isGather, Place from, Place to);
-
   std::vector<int64_t> bytes;
   std::vector<Operation> operations;
 };

@@ -165,7 +165,8 @@ std::vector<double> Bench::gather(double value) const {
     all.push_back(mesh.getAxis(axis));
   std::vector<double> values(mesh.numDevices());
   Plan plan(sizeof(double), sizeof(double) * values.size());
-  plan.allGather(all, sizeof(double), Plan::input(), Plan::output());
+  plan.exchange(&zpp_rt_all_gather_chunks, all, sizeof(double), Plan::input(),
+                Plan::output());
   Plan::Run run(plan, rank);
   run.write(&value);
   run();
@@ -284,7 +285,8 @@ static void calibrate(const Bench &bench) {
       int64_t chunk =
           std::max<int64_t>(bench.options.maxBytes / axis.size / 512, 1) * 512;
       Plan plan(axis.size * chunk, axis.size * chunk);
-      plan.allToAll({axis}, chunk, Plan::input(), Plan::output());
+      plan.exchange(&zpp_rt_all_to_all, {axis}, chunk, Plan::input(),
+                    Plan::output());
       Measurement measured = bench.measure(plan, ElementType::F32);
       int64_t sent = (axis.size - 1) * chunk;
       rate = static_cast<double>(sent) / measured.usec / 1e3;
