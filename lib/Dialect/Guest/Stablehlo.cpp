@@ -437,7 +437,3 @@ Operation *zpp::rebuildBarrier(Operation *barrier, ValueRange added,
   barrier->erase();
   return rebuilt;
 }
-
-void zpp::loadStablehlo(MLIRContext *context) {
-  (void)context->getOrLoadDialect("stablehlo");
-}

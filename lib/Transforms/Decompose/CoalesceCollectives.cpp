@@ -45,11 +45,6 @@ class CoalesceCollectivesPass
 public:
   using CoalesceCollectivesPassBase::CoalesceCollectivesPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     if (bytes < 0) {
       emitError(getOperation().getLoc(),

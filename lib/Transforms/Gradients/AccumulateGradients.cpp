@@ -122,11 +122,6 @@ class AccumulateGradientsPass
 public:
   using AccumulateGradientsPassBase::AccumulateGradientsPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     std::optional<Mesh> mesh = findScatterMesh(getOperation());
     if (!mesh)

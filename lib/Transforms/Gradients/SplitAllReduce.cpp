@@ -36,11 +36,6 @@ class SplitAllReducePass
 public:
   using SplitAllReducePassBase::SplitAllReducePassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     if (failed(checkStages(getOperation(), stages)))
       return signalPassFailure();

@@ -54,11 +54,6 @@ struct Scatter {
 class ImportPartitionedPass
     : public zpp::impl::ImportPartitionedPassBase<ImportPartitionedPass> {
 public:
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     // A shard_map in the step is a function, whose caller may take the slices.

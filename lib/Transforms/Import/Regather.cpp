@@ -28,11 +28,6 @@ using namespace zpp::zero;
 namespace {
 class RegatherPass : public zpp::impl::RegatherPassBase<RegatherPass> {
 public:
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     done.clear();
     // The gathers of each block. A block with gathers and scatters is a step or

@@ -103,11 +103,6 @@ class PlanLoopsPass : public zpp::impl::PlanLoopsPassBase<PlanLoopsPass> {
 public:
   using PlanLoopsPassBase::PlanLoopsPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     FailureOr<Machine> machine = Machine::get(getOperation());
     if (failed(machine))

@@ -98,11 +98,6 @@ class WriteLoopsPass : public zpp::impl::WriteLoopsPassBase<WriteLoopsPass> {
 public:
   using WriteLoopsPassBase::WriteLoopsPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     if (failed(verifyLoopPlans(getOperation())) ||
         (layers && failed(verifySchedule(getOperation()))))

@@ -53,11 +53,6 @@ class AssignOwnersPass
 public:
   using AssignOwnersPassBase::AssignOwnersPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SmallVector<AllGatherOp> gathers;

@@ -27,10 +27,6 @@ class KeepFrozenPass : public zpp::impl::KeepFrozenPassBase<KeepFrozenPass> {
 public:
   using KeepFrozenPassBase::KeepFrozenPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    return requireStablehlo(context);
-  }
-
   void runOnOperation() override {
     FrozenWeights frozen(getOperation());
     ManualComputations manuals;

@@ -24,11 +24,6 @@ class PartitionWithinNodePass
 public:
   using PartitionWithinNodePassBase::PartitionWithinNodePassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     // Everything is decided before anything is changed. An error then leaves
     // the module as it was, and the order of ops, which dominance needs, is not

@@ -115,10 +115,6 @@ class ReturnStatePass : public zpp::impl::ReturnStatePassBase<ReturnStatePass> {
 public:
   using ReturnStatePassBase::ReturnStatePassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    return requireStablehlo(context);
-  }
-
   void runOnOperation() override {
     auto state = getOperation()->getAttrOfType<ArrayAttr>(kStateAttr);
     if (!state)

@@ -109,10 +109,6 @@ class SendDifferencesPass
 public:
   using SendDifferencesPassBase::SendDifferencesPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    return requireStablehlo(context);
-  }
-
   void runOnOperation() override {
     FailureOr<QuantAttr> quant = parseFormat(getOperation(), format, block);
     if (failed(quant))

@@ -58,11 +58,6 @@ class SendUpdatesPass : public zpp::impl::SendUpdatesPassBase<SendUpdatesPass> {
 public:
   using SendUpdatesPassBase::SendUpdatesPassBase;
 
-  LogicalResult initialize(MLIRContext *context) override {
-    loadStablehlo(context);
-    return success();
-  }
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     FailureOr<QuantAttr> quant = parseFormat(module, format, block);

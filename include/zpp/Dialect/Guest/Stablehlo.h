@@ -169,10 +169,6 @@ mlir::Operation *
 rebuildBarrier(mlir::Operation *barrier, mlir::ValueRange added,
                llvm::SmallVectorImpl<mlir::Value> *dropped = nullptr);
 
-/// Loads StableHLO's dialect, or its guest, for a pass that builds its ops by
-/// name. If neither is registered, such ops do not verify.
-void loadStablehlo(mlir::MLIRContext *context);
-
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_STABLEHLO_H

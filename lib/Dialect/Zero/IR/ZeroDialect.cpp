@@ -61,4 +61,6 @@ void ZeroDialect::initialize() {
 #include "zpp/Dialect/Zero/IR/ZeroOps.cpp.inc"
       >();
   addInterfaces<ZeroAsmInterface, ZeroBytecode>();
+  // Passes build ops of StableHLO's dialect, or of its guest, by name.
+  (void)getContext()->getOrLoadDialect("stablehlo");
 }
