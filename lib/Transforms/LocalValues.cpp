@@ -45,8 +45,10 @@ Value zpp::createEmpty(OpBuilder &builder, Location loc,
 /// True if `op` can be erased once its results are unused. Barriers are shrunk
 /// by the pass that makes an operand of them useless.
 static bool isErasable(Operation *op) {
-  return op->use_empty() && (isMemoryEffectFree(op) || isDeterministic(op) ||
-                             isNamed(op, guest::kPartitionId));
+  return op->use_empty() &&
+         (isMemoryEffectFree(op) || isDeterministic(op) ||
+          isNamed(op, guest::kPartitionId) ||
+          getGuestCollective(op) == CollectiveKind::AllReduce);
 }
 
 void zpp::eraseDeadChain(Operation *op) {

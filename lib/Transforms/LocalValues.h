@@ -42,8 +42,8 @@ mlir::Value createLocal(mlir::OpBuilder &builder, mlir::Location loc,
 }
 
 /// Erases `op` and then the ops whose only reader it was, as long as they have
-/// no side effect: local zero ops, tensor.empty, and StableHLO's arithmetic and
-/// slices.
+/// no side effect: local zero ops, tensor.empty, and StableHLO's arithmetic,
+/// slices and all-reduces.
 void eraseDeadChain(mlir::Operation *op);
 
 /// Erases the ops that define unused ones of `values`, and the ops that only

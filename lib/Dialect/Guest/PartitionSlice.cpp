@@ -13,7 +13,6 @@
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "llvm/ADT/SetVector.h"
-#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -374,30 +373,6 @@ void zpp::reshapeUnitSums(Operation *module) {
                             op->getOperand(0), op->getResult(0).getType())));
     op->erase();
   });
-}
-
-void zpp::eraseUnread(Operation *op) {
-  static const llvm::StringSet<> names = {
-      "stablehlo.constant",   "stablehlo.partition_id",
-      "stablehlo.reshape",    "stablehlo.convert",
-      "stablehlo.add",        "stablehlo.subtract",
-      "stablehlo.multiply",   "stablehlo.divide",
-      "stablehlo.remainder",  "stablehlo.dynamic_slice",
-      "stablehlo.transpose",  "stablehlo.reduce_precision",
-      "stablehlo.all_reduce", "stablehlo.broadcast_in_dim"};
-  llvm::SetVector<Operation *> pending;
-  pending.insert(op);
-  while (!pending.empty()) {
-    Operation *next = pending.pop_back_val();
-    if (!next->use_empty() ||
-        !(names.contains(next->getName().getStringRef()) ||
-          isElementwise(next)))
-      continue;
-    for (Value operand : next->getOperands())
-      if (Operation *source = operand.getDefiningOp())
-        pending.insert(source);
-    next->erase();
-  }
 }
 
 bool zpp::isConcatenation(Operation *op) {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LocalValues.h"
 #include "PartitionerOutput.h"
 #include "SplitBuckets.h"
 #include "StepInliner.h"
@@ -168,7 +169,7 @@ private:
       adds.push_back(add);
     }
     for (Operation *add : adds)
-      eraseUnread(add);
+      eraseIfDead(Value(add->getResult(0)));
     allReduces = llvm::filter_to_vector(
         known, [&](Operation *op) { return !merged.contains(op); });
   }
@@ -414,7 +415,7 @@ private:
       slice->getResult(0).replaceAllUsesWith(value);
     }
     for (const auto &[slice, between] : scatter.slices)
-      eraseUnread(slice);
+      eraseIfDead(Value(slice->getResult(0)));
     remarkPassed(part.getDefiningOp(), getArgument(), "rewritten")
         << (replicas.empty()
                 ? "an all-reduce of which each device takes a slice becomes a "

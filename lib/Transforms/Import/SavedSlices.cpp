@@ -7,6 +7,7 @@
 
 #include "PartitionerOutput.h"
 
+#include "LocalValues.h"
 #include "Loops/LayerStacks.h"
 #include "Loops/Recomputation.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
@@ -145,8 +146,6 @@ void skipReshapes(Value value) {
       user->erase();
     }
   }
-  if (Operation *op = value.getDefiningOp())
-    eraseUnread(op);
 }
 
 /// Makes a layer again where it is read. `inside` has what stands for each
@@ -178,16 +177,15 @@ void recompute(const Reading &reading,
          whole->getOperand(0).getDefiningOp())
     whole = whole->getOperand(0).getDefiningOp();
   skipReshapes(layer);
-  if (!isConcatenation(whole))
-    return;
-  for (Operation *user :
-       llvm::make_early_inc_range(whole->getResult(0).getUsers()))
-    if (Value part = getSlicedOperand(user)) {
-      user->getResult(0).replaceAllUsesWith(part);
-      user->erase();
-      skipReshapes(part);
-    }
-  eraseUnread(whole);
+  if (isConcatenation(whole))
+    for (Operation *user :
+         llvm::make_early_inc_range(whole->getResult(0).getUsers()))
+      if (Value part = getSlicedOperand(user)) {
+        user->getResult(0).replaceAllUsesWith(part);
+        user->erase();
+        skipReshapes(part);
+      }
+  eraseIfDead(layer);
 }
 
 } // namespace
@@ -227,7 +225,7 @@ void zpp::recomputeSavedSlices(
     for (const Reading &reading : readings) {
       recompute(reading, inside);
       onRewrite(reading.slice);
-      eraseUnread(reading.slice);
+      eraseIfDead(Value(reading.slice->getResult(0)));
     }
     // The module has changed.
     provenances = ProvenanceAnalysis();

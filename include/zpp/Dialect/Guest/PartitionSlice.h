@@ -86,10 +86,6 @@ int64_t eraseXlaCopies(mlir::Operation *module);
 /// have them. They move elements, which the sums do not show.
 void reshapeUnitSums(mlir::Operation *module);
 
-/// Erases `op` if it is unused and has no side effect, and then the ops that
-/// only it has read.
-void eraseUnread(mlir::Operation *op);
-
 /// True for a concatenation.
 bool isConcatenation(mlir::Operation *op);
 
