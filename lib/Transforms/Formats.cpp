@@ -8,7 +8,9 @@
 #include "Formats.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Remarks.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Support/Limits.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -78,6 +80,18 @@ QuantAttr zpp::widen(QuantAttr quant, ArrayRef<Operation *> ops) {
                         floor == Floor::I8 ? WireFormatKind::I8
                                            : quant.getFormat(),
                         block, quant.getRotate());
+}
+
+SliceBytes::SliceBytes(ShardType shard, QuantAttr quant) {
+  int64_t elements = shard.getElementsPerUnit();
+  plain = elements * getElementBits(shard.getGlobal().getElementType()) / 8;
+  wire = quant.getLayout(elements).chunkBytes;
+}
+
+LeftAlone SliceBytes::getReason(StringRef how) const {
+  return LeftAlone(
+      llvm::formatv("a slice of {0} bytes would take {1} {2}", plain, wire, how)
+          .str());
 }
 
 void zpp::remarkFloor(Operation *op, StringRef pass) {

@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_FORMATS_H
 
 #include "zpp/Dialect/Zero/IR/Zero.h"
+#include "zpp/Support/Decision.h"
 
 namespace zpp {
 
@@ -36,6 +37,16 @@ llvm::LogicalResult checkStages(mlir::Operation *op, int64_t stages);
 /// ops have none.
 zero::QuantAttr widen(zero::QuantAttr quant,
                       llvm::ArrayRef<mlir::Operation *> ops);
+
+/// The bytes of what a device has of a tensor, as it is and in a format.
+struct SliceBytes {
+  SliceBytes(zero::ShardType shard, zero::QuantAttr quant);
+  bool isShorter() const { return wire < plain; }
+  /// Why it does not travel like this: "quantized".
+  LeftAlone getReason(llvm::StringRef how) const;
+
+  int64_t plain, wire;
+};
 
 /// Emits a remark of `pass` that the floor of `op` has it travel unquantized.
 /// It may still be rewritten in other ways.

@@ -54,7 +54,7 @@ public:
         remarkFloor(gather, getArgument());
         continue;
       }
-      Decision<Sizes> sizes = getSizes(
+      Decision<SliceBytes> sizes = getSizes(
           gather, wide, machine->findLinks(gather.getMeshAttr().getMesh()));
       if (moments && sizes && isWithinNode(gather) &&
           !machine->findLinks(gather.getMeshAttr().getMesh()))
@@ -68,11 +68,6 @@ public:
   }
 
 private:
-  /// The bytes of a slice, as it is and quantized.
-  struct Sizes {
-    int64_t plain, wire;
-  };
-
   static bool isOfMoment(AllGatherOp gather) {
     return hasRole(getOrigins(gather), Role::Moment);
   }
@@ -124,8 +119,8 @@ private:
 
   /// Sizes before and after quantization, unless it does not pay on the links
   /// of `model`.
-  static Decision<Sizes> getSizes(AllGatherOp gather, QuantAttr quant,
-                                  const std::optional<LinkModel> &model) {
+  static Decision<SliceBytes> getSizes(AllGatherOp gather, QuantAttr quant,
+                                       const std::optional<LinkModel> &model) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if (!isQuantizable(element)) {
@@ -136,21 +131,18 @@ private:
       return LeftAlone(
           "expected f32, bf16 or f16 elements to quantize, but got " + text);
     }
-    int64_t plain = from.getElementsPerUnit() * getElementBits(element) / 8;
-    int64_t wire = quant.getLayout(from.getElementsPerUnit()).chunkBytes;
-    if (wire >= plain)
-      return LeftAlone("a slice of " + std::to_string(plain) +
-                       " bytes would take " + std::to_string(wire) +
-                       " quantized");
+    SliceBytes bytes(from, quant);
+    if (!bytes.isShorter())
+      return bytes.getReason("quantized");
     if (model) {
       auto [usec, quantized] = getUsec(gather, quant, *model);
       if (quantized >= usec)
         return LeftAlone::onLinks(usec, "quantized", quantized);
     }
-    return Sizes{plain, wire};
+    return bytes;
   }
 
-  void quantize(AllGatherOp gather, QuantAttr quant, Sizes sizes) {
+  void quantize(AllGatherOp gather, QuantAttr quant, SliceBytes sizes) {
     AllGatherOp moved = encodeGather(gather, quant, kForwardOnlyAttr);
     remarkRewrite(moved, getArgument(),
                   "slices of " + Twine(sizes.plain) + " bytes travel in " +

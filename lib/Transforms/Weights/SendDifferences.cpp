@@ -13,7 +13,6 @@
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Provenance.h"
-#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"
@@ -173,11 +172,8 @@ private:
     if (!isQuantizable(element))
       return LeftAlone("its elements are no floating-point numbers to "
                        "subtract");
-    auto [plain, wire] = getSliceBytes(gather, quant);
-    if (wire >= plain)
-      return LeftAlone("a slice of " + std::to_string(plain) +
-                       " bytes would take " + std::to_string(wire) +
-                       " as a difference");
+    if (SliceBytes bytes(from, quant); !bytes.isShorter())
+      return bytes.getReason("as a difference");
     if (!getCarryingFunction(kept.getTop(), manuals))
       return LeftAlone(kCarryReason.str());
     return Yes();
@@ -188,31 +184,17 @@ private:
   /// they are, or if that is as short.
   static QuantAttr getWide(AllGatherOp gather, QuantAttr quant) {
     QuantAttr wide = widen(quant, gather.getOperation());
-    return wide && isShorter(gather, wide) ? wide : QuantAttr();
-  }
-
-  /// Returns the bytes of a slice of what `gather` moves, as it is and in the
-  /// format `quant`.
-  static std::pair<int64_t, int64_t> getSliceBytes(AllGatherOp gather,
-                                                   QuantAttr quant) {
-    ShardType from = gather.getOperand().getType();
-    int64_t elements = from.getElementsPerUnit();
-    return {elements * getElementBits(from.getGlobal().getElementType()) / 8,
-            quant.getLayout(elements).chunkBytes};
-  }
-
-  static bool isShorter(AllGatherOp gather, QuantAttr quant) {
-    auto [plain, wire] = getSliceBytes(gather, quant);
-    return wire < plain;
+    return wide && SliceBytes(gather.getOperand().getType(), wide).isShorter()
+               ? wide
+               : QuantAttr();
   }
 
   /// Has `gather` move its values in int8, if that is shorter and not null.
   static void sendWhole(AllGatherOp gather, QuantAttr quant) {
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
-    if (!quant || !isQuantizable(element) || !isShorter(gather, quant))
-      return;
-    encodeGather(gather, quant, kKeepAttr);
+    if (quant && isQuantizable(element) && SliceBytes(from, quant).isShorter())
+      encodeGather(gather, quant, kKeepAttr);
   }
 
   /// Entries of `zpp.state` that say which elements of a weight, or of a stack

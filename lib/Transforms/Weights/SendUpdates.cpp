@@ -152,14 +152,9 @@ private:
           plan.hops.push_back(
               {getAxesAttr(context, mesh, axes), axes, gather.op});
       }
-    int64_t elements = plan.from.getElementsPerUnit();
-    int64_t plain =
-        elements * getElementBits(plan.from.getGlobal().getElementType()) / 8;
-    int64_t wire = plan.quant.getLayout(elements).chunkBytes;
-    if (wire >= plain)
-      return LeftAlone("a slice of " + std::to_string(plain) +
-                       " bytes would take " + std::to_string(wire) +
-                       " as an update");
+    SliceBytes bytes(plan.from, plan.quant);
+    if (!bytes.isShorter())
+      return bytes.getReason("as an update");
     if (!model)
       return plan;
     double usec = 0, sent = 0;
@@ -170,12 +165,13 @@ private:
     int64_t devices = 1;
     for (const Hop &hop : plan.hops) {
       sent += model->getCollectiveUsec(mesh, CollectiveKind::AllGather,
-                                       hop.axes, devices * wire);
+                                       hop.axes, devices * bytes.wire);
       devices *= zpp::numDevices(hop.axes);
     }
-    sent += LinkModel::kKernelWeight *
-            (LinkModel::getKernelUsec(2 * plain + wire) +
-             LinkModel::getKernelUsec(devices * (2 * plain + wire)));
+    int64_t moved = 2 * bytes.plain + bytes.wire;
+    sent +=
+        LinkModel::kKernelWeight * (LinkModel::getKernelUsec(moved) +
+                                    LinkModel::getKernelUsec(devices * moved));
     if (sent >= usec)
       return LeftAlone::onLinks(usec, "as an update", sent);
     return plan;
