@@ -14,30 +14,6 @@ using namespace zpp;
 using llvm::StringRef;
 using llvm::Twine;
 
-using Frozen = ZeroPPOptions::Frozen;
-using Start = ZeroPPOptions::Start;
-using Target = ZeroPPOptions::Target;
-
-StringRef zpp::getWord(Target target) {
-  return target == Target::Cuda ? "cuda" : "portable";
-}
-
-StringRef zpp::getWord(Frozen frozen) {
-  return frozen == Frozen::Keep ? "keep" : "none";
-}
-
-StringRef zpp::getWord(Start start) {
-  switch (start) {
-  case Start::None:
-    return "none";
-  case Start::Frozen:
-    return "frozen";
-  case Start::All:
-    return "all";
-  }
-  llvm_unreachable("unknown start");
-}
-
 using Number = ZeroPPOptions::Option<int64_t>;
 
 /// Whether each of several hops sends gradients in 4 bits. Trainings with the

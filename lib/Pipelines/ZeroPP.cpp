@@ -74,16 +74,16 @@ static std::string getWeightFormat(const ZeroPPOptions &options) {
 }
 
 static bool keepsFrozen(const ZeroPPOptions &options) {
-  return options.frozen == ZeroPPOptions::Frozen::Keep;
+  return options.frozen == Frozen::Keep;
 }
 
 static bool beginsFrozen(const ZeroPPOptions &options) {
-  return options.start == ZeroPPOptions::Start::Frozen && keepsFrozen(options);
+  return options.start == Start::Frozen && keepsFrozen(options);
 }
 
 /// Whether the result is a program that begins what the step keeps.
 static bool begins(const ZeroPPOptions &options) {
-  return options.start == ZeroPPOptions::Start::All || beginsFrozen(options);
+  return options.start == Start::All || beginsFrozen(options);
 }
 
 /// As many stages as suit the links.
@@ -373,7 +373,7 @@ static constexpr ZeroPPPhase kPhases[] = {
 static bool fitsMemory(const ZeroPPOptions &options) {
   return options.memoryLimit > 0 && getSettings(options).isCuda &&
          options.tuning.prefetchBytes == kDefaultPrefetchBytes &&
-         options.start == ZeroPPOptions::Start::None;
+         options.start == Start::None;
 }
 
 /// Whether each device may keep whole weights, which nobody asked for.

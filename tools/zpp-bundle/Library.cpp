@@ -45,7 +45,7 @@ createTargetMachine(const Triple &triple, const LibraryOptions &options) {
   InitializeAllAsmPrinters();
 #endif
   std::string error;
-  const Target *target = TargetRegistry::lookupTarget(triple, error);
+  const llvm::Target *target = TargetRegistry::lookupTarget(triple, error);
   if (!target)
     return createStringError("expected a target triple that LLVM knows, but "
                              "got '" +

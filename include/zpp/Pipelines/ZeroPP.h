@@ -29,18 +29,6 @@ constexpr int64_t kDefaultPrefetchBytes = -1;
 /// are written down for C++; python/zpp/_options.py is the same for Python, and
 /// a test compares the two.
 struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
-  /// Who executes the collectives.
-  enum class Target { Portable, Cuda };
-  enum class Frozen { None, Keep };
-  enum class Start { None, Frozen, All };
-
-  /// Reads and prints words of an enumeration.
-  template <typename T> struct WordParser : public zpp::WordParser<T> {
-    using zpp::WordParser<T>::WordParser;
-    static void print(llvm::raw_ostream &os, T value);
-  };
-  template <typename T> using WordOption = Option<T, WordParser<T>>;
-
   /// Options for experts, as tuning.block=64. The defaults suit most steps.
   struct Tuning {
     explicit Tuning(ZeroPPOptions &options);
@@ -72,14 +60,14 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
                      "i8:delta and i4:delta send differences to the secondary "
                      "partitions, which are then kept from step to step"),
       llvm::cl::init("i8")};
-  WordOption<Frozen> frozen{
+  Option<Frozen> frozen{
       *this, "frozen",
       llvm::cl::desc("Whether secondary partitions of weights that the step "
                      "does not change are kept from step to step"),
       llvm::cl::values(clEnumValN(Frozen::None, "none", "send them each time"),
                        clEnumValN(Frozen::Keep, "keep", "keep them")),
       llvm::cl::init(Frozen::None)};
-  WordOption<Start> start{
+  Option<Start> start{
       *this, "start",
       llvm::cl::desc("What of the state to begin: instead of the step, a "
                      "program that takes its arguments, sends whole weights, "
@@ -152,7 +140,7 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::desc("The device, such as h100, or its dense peak in 16 bits "
                      "and the speed of its memory, such as "
                      "989tflops,4800gbyte (default: one as fast as many)")};
-  WordOption<Target> target{
+  Option<Target> target{
       *this, "target", llvm::cl::desc("Who executes the collectives"),
       llvm::cl::values(
           clEnumValN(Target::Portable, "portable", "XLA: plain StableHLO"),
@@ -210,16 +198,6 @@ inline ZeroPPOptions::Tuning::Tuning(ZeroPPOptions &options)
                          "that may wait to be scattered (default: one layer "
                          "of the step, at least 268435456)"),
           llvm::cl::init(kDefaultPrefetchBytes)} {}
-
-/// Returns the word of a value: "keep" of Frozen::Keep.
-llvm::StringRef getWord(ZeroPPOptions::Target target);
-llvm::StringRef getWord(ZeroPPOptions::Frozen frozen);
-llvm::StringRef getWord(ZeroPPOptions::Start start);
-
-template <typename T>
-void ZeroPPOptions::WordParser<T>::print(llvm::raw_ostream &os, T value) {
-  os << getWord(value);
-}
 
 /// Appends the passes that rewrite a step as ZeRO++ and lower it to StableHLO,
 /// for the target portable or cuda. Options are checked when the pipeline

@@ -38,6 +38,13 @@ enum class PipelinePhase {
   Leave
 };
 
+/// Who executes the collectives.
+enum class Target { Portable, Cuda };
+
+enum class Frozen { None, Keep };
+
+enum class Start { None, Frozen, All };
+
 /// Reads a word of an enumeration. An error lists them all.
 template <typename T> class WordParser : public llvm::cl::generic_parser_base {
 public:
@@ -112,6 +119,21 @@ public:
 template <>
 class llvm::cl::parser<zpp::PipelinePhase>
     : public zpp::WordParser<zpp::PipelinePhase> {
+public:
+  using WordParser::WordParser;
+};
+template <>
+class llvm::cl::parser<zpp::Target> : public zpp::WordParser<zpp::Target> {
+public:
+  using WordParser::WordParser;
+};
+template <>
+class llvm::cl::parser<zpp::Frozen> : public zpp::WordParser<zpp::Frozen> {
+public:
+  using WordParser::WordParser;
+};
+template <>
+class llvm::cl::parser<zpp::Start> : public zpp::WordParser<zpp::Start> {
 public:
   using WordParser::WordParser;
 };
