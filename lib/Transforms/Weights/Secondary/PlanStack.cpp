@@ -1,17 +1,13 @@
-//===- HoistOnce.cpp - Weights that loops leave as they are ---------------===//
+//===- PlanStack.cpp - Stacks of layers in front of loops -----------------===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// A loop over micro-batches does not change the weights. What is gathered of
-// them over the slower tiers in front of it is valid in all of its iterations.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Weights/Secondary/Plan.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
@@ -20,6 +16,107 @@
 using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
+
+/// A stack of all layers in front of the loops with the gathers of `group`,
+/// which lie in one manual computation.
+std::optional<HoistStack>
+SecondaryPlanner::hoistWithinComputation(ArrayRef<AllGatherOp> group) {
+  AllGatherOp forward = group.front();
+  Operation *around = forward->getParentOp();
+  while (around && !gathers.getManuals().contains(around))
+    around = around->getParentOp();
+  if (!around || around == forward->getParentOp())
+    return std::nullopt;
+  SmallVector<Operation *> ancestors;
+  for (AllGatherOp gather : group) {
+    Operation *ancestor =
+        ManualView(around).getBody().findAncestorOpInBlock(*gather);
+    if (!ancestor)
+      return std::nullopt;
+    ancestors.push_back(ancestor);
+  }
+  Decision<HoistStack> stack = hoistStack(group, ancestors);
+  return stack ? std::optional(std::move(*stack)) : std::nullopt;
+}
+
+/// `ancestor` or, if that is a manual computation, the op in its body that
+/// `gather` lies in.
+Operation *SecondaryPlanner::getAnchor(AllGatherOp gather,
+                                       Operation *ancestor) {
+  if (!gathers.getManuals().contains(ancestor))
+    return ancestor;
+  Block &body = ManualView(ancestor).getBody();
+  return body.findAncestorOpInBlock(*gather.getOperation());
+}
+
+/// The stack that all gathers of `group` read. The gathers lie in `ancestors`,
+/// which are ops of one block or manual computations.
+Decision<HoistStack>
+SecondaryPlanner::hoistStack(ArrayRef<AllGatherOp> group,
+                             ArrayRef<Operation *> ancestors) {
+  HoistStack stack;
+  auto getOuterValue = [](const WeightPath &path, Operation *ancestor) {
+    auto argument = dyn_cast<BlockArgument>(path.source);
+    return argument && argument.getOwner()->getParentOp() == ancestor
+               ? ancestor->getOperand(argument.getArgNumber())
+               : path.source;
+  };
+  for (auto [gather, ancestor] : llvm::zip_equal(group, ancestors)) {
+    std::optional<WeightPath> path =
+        getWeightPath(getSource(gather).getLocal(), gather, ancestor,
+                      gathers.getProvenances());
+    if (!path)
+      return LeftAlone("the regions around the gathers of its weight are not "
+                       "loops over one stack of weights");
+    stack.paths.push_back(std::move(*path));
+    const WeightPath &first = stack.paths.front();
+    if (!gathers.areEqual(getOuterValue(stack.paths.back(), ancestor),
+                          getOuterValue(first, ancestors.front())) ||
+        !stack.paths.back().doesTheSame(first))
+      return LeftAlone("the loops around the gathers of its weight read "
+                       "different stacks of weights, or cast them differently");
+  }
+  AllGatherOp forward = group.front();
+  if (!getStackedType(forward.getOperand().getType(),
+                      stack.paths.front().getNumLayers()))
+    return LeftAlone("the stack of its weights has more elements than a tensor "
+                     "can have");
+  stack.anchor = getAnchor(forward, ancestors.front());
+  return stack;
+}
+
+/// The same where each gather takes one layer in a way of its own.
+std::optional<HoistStack>
+SecondaryPlanner::hoistLayers(ArrayRef<AllGatherOp> group,
+                              ArrayRef<Operation *> ancestors) {
+  HoistStack stack;
+  for (AllGatherOp gather : group) {
+    std::optional<LayerPath> path = gathers.getLayerPath(gather);
+    if (!path)
+      return std::nullopt;
+    stack.layerPaths.push_back(std::move(*path));
+    const LayerPath &first = stack.layerPaths.front();
+    if (!gathers.areEqual(stack.layerPaths.back().path.source,
+                          first.path.source) ||
+        !stack.layerPaths.back().path.doesTheSame(first.path))
+      return std::nullopt;
+  }
+  AllGatherOp forward = group.front();
+  const WeightPath &path = stack.layerPaths.front().path;
+  auto source = cast<RankedTensorType>(path.source.getType());
+  if (!getStackedType(forward.getOperand().getType(), source.getDimSize(0)) ||
+      !gathers.areGatheredAgain(group, path))
+    return std::nullopt;
+  stack.anchor = getAnchor(forward, ancestors.front());
+  return stack;
+}
+
+//===----------------------------------------------------------------------===//
+// Weights that loops leave as they are
+//===----------------------------------------------------------------------===//
+
+// A loop over micro-batches does not change the weights. What is gathered of
+// them over the slower tiers in front of it is valid in all of its iterations.
 
 /// True if `index`, in `loop` or in a loop there, may differ between iterations
 /// of `loop`.
