@@ -135,6 +135,29 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   verifyPhase(pm, PipelinePhase::Import);
 }
 
+/// Decides how updates of weights and an optimizer's momenta travel.
+static void addOptimizerPasses(OpPassManager &pm, const ZeroPPOptions &options,
+                               const Settings &settings) {
+  if (isOn(options.updated)) {
+    // The gathers that it makes are of state, not of weights to compute with:
+    // the passes for those have run.
+    SendUpdatesPassOptions updates;
+    updates.format = options.updated;
+    updates.block = settings.block;
+    pm.addPass(createSendUpdatesPass(updates));
+  }
+  if (isOn(options.moments)) {
+    // What an owner computes needs no gather.
+    pm.addPass(createAssignOwnersPass());
+    // What is kept of weights, and differences, are not for them.
+    QuantizeAllGatherPassOptions ofMoments;
+    ofMoments.format = options.moments;
+    ofMoments.block = settings.block;
+    ofMoments.moments = true;
+    pm.addPass(createQuantizeAllGatherPass(ofMoments));
+  }
+}
+
 /// Decides how weights travel, and what is kept of them.
 static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   Settings settings = getSettings(options);
@@ -190,25 +213,7 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   }
   if (begins(options))
     pm.addPass(createReturnStatePass());
-
-  if (isOn(options.updated)) {
-    // The gathers that it makes are of state, not of weights to compute with:
-    // the passes for those have run.
-    SendUpdatesPassOptions updates;
-    updates.format = options.updated;
-    updates.block = settings.block;
-    pm.addPass(createSendUpdatesPass(updates));
-  }
-  if (isOn(options.moments)) {
-    // What an owner computes needs no gather.
-    pm.addPass(createAssignOwnersPass());
-    // What is kept of weights, and differences, are not for them.
-    QuantizeAllGatherPassOptions ofMoments;
-    ofMoments.format = options.moments;
-    ofMoments.block = settings.block;
-    ofMoments.moments = true;
-    pm.addPass(createQuantizeAllGatherPass(ofMoments));
-  }
+  addOptimizerPasses(pm, options, settings);
   verifyPhase(pm, PipelinePhase::Weights);
 }
 

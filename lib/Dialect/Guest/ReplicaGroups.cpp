@@ -110,6 +110,12 @@ static std::optional<ReplicaGroups> getGroups(const ModuleMesh &mesh,
   return groups;
 }
 
+/// Sets `error`, which stands for groups that cannot be read.
+static std::nullopt_t fail(std::string &error, const Twine &text) {
+  error = text.str();
+  return std::nullopt;
+}
+
 /// Returns the devices of `groups`. Ids are those of replicas or partitions
 /// unless `op` uses flattened ids (StableHLO, "process groups"). If they do not
 /// fit those of the module, returns nullopt and sets `error`.
@@ -130,23 +136,21 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
                      kind == CollectiveKind::AllGather;
   if (hasChannel && !isReduction && replicas <= 1)
     return groups;
-  if (replicas > kMaxDevices / partitions) {
-    error = "expected at most " + std::to_string(kMaxDevices) +
-            " devices, but got " + std::to_string(replicas) + " replicas of " +
-            std::to_string(partitions) + " partitions";
-    return std::nullopt;
-  }
+  if (replicas > kMaxDevices / partitions)
+    return fail(error, "expected at most " + Twine(kMaxDevices) +
+                           " devices, but got " + Twine(replicas) +
+                           " replicas of " + Twine(partitions) + " partitions");
   // Ids are those of replicas: for each partition by itself, or for all
   // partitions together.
   ReplicaGroups result;
   for (const std::vector<int64_t> &group : groups) {
     for (int64_t replica : group)
-      if (replica >= replicas) {
-        error = "expected ids of " + std::to_string(replicas) +
-                " replicas, as it has no use_global_device_ids, but got " +
-                std::to_string(replica);
-        return std::nullopt;
-      }
+      if (replica >= replicas)
+        return fail(error,
+                    "expected ids of " + Twine(replicas) +
+                        " replicas, as it has no use_global_device_ids, but "
+                        "got " +
+                        Twine(replica));
     for (int64_t partition = 0; partition < partitions; ++partition) {
       if (!hasChannel || partition == 0)
         result.emplace_back();
@@ -169,76 +173,60 @@ std::optional<std::string> zpp::getGroupMeshName(Operation *op) {
   return match[1].str();
 }
 
-std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
-                                                    std::string &error) {
-  if (auto axes = op->getAttrOfType<DenseI16ArrayAttr>("grid_axes");
-      axes || op->hasAttr("grid")) {
-    auto grid = op->getAttrOfType<FlatSymbolRefAttr>("grid");
-    std::optional<ModuleMesh> mesh =
-        grid ? lookupMesh(op, grid.getValue()) : std::nullopt;
-    if (!mesh) {
-      error = "its grid has no static shape";
-      return std::nullopt;
-    }
-    std::vector<AxisRef> refs;
-    for (int16_t axis : axes ? axes.asArrayRef() : ArrayRef<int16_t>()) {
-      if (axis < 0 ||
-          axis >= static_cast<int64_t>(mesh->mesh.getAxes().size())) {
-        error = "its grid has no axis " + std::to_string(axis);
-        return std::nullopt;
-      }
-      refs.push_back(mesh->mesh.getAxis(axis));
-    }
-    return getGroups(*mesh, refs, error);
+/// Groups by axes of a grid of the shard dialect.
+static std::optional<ReplicaGroups>
+readGridGroups(Operation *op, DenseI16ArrayAttr axes, std::string &error) {
+  auto grid = op->getAttrOfType<FlatSymbolRefAttr>("grid");
+  std::optional<ModuleMesh> mesh =
+      grid ? lookupMesh(op, grid.getValue()) : std::nullopt;
+  if (!mesh)
+    return fail(error, "its grid has no static shape");
+  std::vector<AxisRef> refs;
+  for (int16_t axis : axes ? axes.asArrayRef() : ArrayRef<int16_t>()) {
+    if (axis < 0 || axis >= static_cast<int64_t>(mesh->mesh.getAxes().size()))
+      return fail(error, "its grid has no axis " + Twine(axis));
+    refs.push_back(mesh->mesh.getAxis(axis));
   }
+  return getGroups(*mesh, refs, error);
+}
 
-  Attribute attr = op->getAttr("replica_groups");
-  if (auto dense = dyn_cast_or_null<DenseIntElementsAttr>(attr)) {
-    auto type = cast<ShapedType>(dense.getType());
-    if (type.getRank() != 2) {
-      error =
-          "expected replica groups of rank 2, but got " + printAttribute(dense);
-      return std::nullopt;
-    }
-    // As an attribute, a splat or an empty list takes no memory, whatever its
-    // type says.
-    if (type.getDimSize(0) > kMaxDevices ||
-        multiplySaturating(type.getDimSize(0), type.getDimSize(1)) >
-            kMaxDevices) {
-      error = "expected at most " + std::to_string(kMaxDevices) +
-              " ids in the replica groups, but got " + printAttribute(dense);
-      return std::nullopt;
-    }
-    ReplicaGroups groups(type.getDimSize(0));
-    int64_t index = 0;
-    for (const APInt &device : dense.getValues<APInt>()) {
-      // Groups of unequal size are padded with -1.
-      if (!device.isNegative())
-        groups[index / type.getDimSize(1)].push_back(device.getSExtValue());
-      ++index;
-    }
-    return getDevices(op, std::move(groups), error);
-  }
-  if (!attr) {
-    error = "it has no replica groups";
-    return std::nullopt;
-  }
+/// Groups as a list of ids.
+static std::optional<ReplicaGroups>
+readListedGroups(Operation *op, DenseIntElementsAttr list, std::string &error) {
+  auto type = cast<ShapedType>(list.getType());
+  if (type.getRank() != 2)
+    return fail(error, "expected replica groups of rank 2, but got " +
+                           printAttribute(list));
+  // As an attribute, a splat or an empty list takes no memory, whatever its
+  // type says.
+  if (type.getDimSize(0) > kMaxDevices ||
+      multiplySaturating(type.getDimSize(0), type.getDimSize(1)) > kMaxDevices)
+    return fail(error, "expected at most " + Twine(kMaxDevices) +
+                           " ids in the replica groups, but got " +
+                           printAttribute(list));
+  ReplicaGroups groups(type.getDimSize(0));
+  for (auto [index, device] : llvm::enumerate(list.getValues<APInt>()))
+    // Groups of unequal size are padded with -1.
+    if (!device.isNegative())
+      groups[index / type.getDimSize(1)].push_back(device.getSExtValue());
+  return getDevices(op, std::move(groups), error);
+}
 
-  // #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
-  //   [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (1)2>]>
+/// Groups by axes of a mesh:
+/// #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
+///   [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (1)2>]>
+static std::optional<ReplicaGroups>
+readNamedGroups(Operation *op, Attribute attr, std::string &error) {
   std::string text = printAttribute(attr);
   std::optional<std::string> name = getGroupMeshName(op);
-  if (!name) {
-    error =
-        "expected replica groups as a dense list or as mesh axes, but got " +
-        text;
-    return std::nullopt;
-  }
+  if (!name)
+    return fail(error, "expected replica groups as a dense list or as mesh "
+                       "axes, but got " +
+                           text);
   std::optional<ModuleMesh> mesh = lookupMesh(op, *name);
-  if (!mesh) {
-    error = "expected a mesh '" + *name + "', but the module has none";
-    return std::nullopt;
-  }
+  if (!mesh)
+    return fail(error,
+                "expected a mesh '" + *name + "', but the module has none");
   std::vector<AxisRef> refs;
   SmallVector<StringRef> match;
   StringRef rest = text;
@@ -249,6 +237,19 @@ std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
     rest = rest.substr(match[0].end() - rest.begin());
   }
   return getGroups(*mesh, refs, error);
+}
+
+std::optional<ReplicaGroups> zpp::readReplicaGroups(Operation *op,
+                                                    std::string &error) {
+  auto axes = op->getAttrOfType<DenseI16ArrayAttr>("grid_axes");
+  if (axes || op->hasAttr("grid"))
+    return readGridGroups(op, axes, error);
+  Attribute attr = op->getAttr("replica_groups");
+  if (!attr)
+    return fail(error, "it has no replica groups");
+  if (auto list = dyn_cast<DenseIntElementsAttr>(attr))
+    return readListedGroups(op, list, error);
+  return readNamedGroups(op, attr, error);
 }
 
 SmallVector<const void *> zpp::getReplicaGroupsKey(Operation *op) {

@@ -75,44 +75,83 @@ static std::vector<AxisRef> parseGroup(StringRef group, const Mesh &mesh) {
   return refs;
 }
 
-Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
-                                ArrayRef<StepCollective> collectives) {
-  Report report;
-  report.mesh = mesh;
-  size_t numAxes = mesh.getAxes().size();
-  report.before = report.after = report.unit = Bytes(numAxes, 0);
-  report.branchesBefore = report.branchesAfter = report.unit;
+static int64_t getShare(const Origin &origin) {
+  return std::max<int64_t>(origin.share, 1);
+}
 
-  if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
-    for (auto entry : state.getAsRange<DictionaryAttr>())
-      if (auto type = entry.getAs<TypeAttr>("type")) {
-        int64_t bytes = getBytes(type.getValue()) / mesh.numDevices();
-        report.stateBytes = addSaturating(report.stateBytes, bytes);
-      }
+/// Why nothing was rewritten of `entry`.
+static std::string getReason(const Entry &entry) {
+  std::string why = getFloorReason(entry.origin);
+  bool isOfFloor =
+      entry.origin.floor == Floor::None &&
+      (entry.reason.empty() ||
+       (entry.origin.exact && !StringRef(entry.reason).contains(why)));
+  if (!isOfFloor)
+    return entry.reason;
+  return why + (entry.reason.empty() ? "" : "; " + entry.reason);
+}
 
-  if (auto bytes = module->getAttrOfType<IntegerAttr>(kAccumulatedAttr))
-    report.accumulatedBytes = bytes.getInt();
-  if (auto count = module->getAttrOfType<IntegerAttr>(kMicroBatchesAttr))
-    report.microBatches = std::max<int64_t>(count.getInt(), 1);
+namespace {
+class ReportBuilder {
+public:
+  ReportBuilder(ModuleOp module, const Mesh &mesh)
+      : module(module), mesh(mesh), nothing(mesh.getAxes().size(), 0) {}
 
-  // The collectives in their order in the input, which rewritten ones record.
-  std::map<int64_t, Entry> entries;
-  llvm::DenseMap<int64_t, int64_t> numOps;
-  llvm::DenseSet<int64_t> inParts;
-  int64_t nextId = 0;
-  std::vector<SmallVector<Origin>> allOrigins;
-  allOrigins.reserve(collectives.size());
-  for (const StepCollective &collective : collectives)
-    for (const Origin &origin : allOrigins.emplace_back(getOrigins(collective)))
-      nextId = std::max(nextId, addSaturating(origin.id, 1));
-  // Those that nothing is left of.
-  SmallVector<Origin> removed = getOrigins(module);
-  for (const Origin &origin : removed)
-    nextId = std::max(nextId, addSaturating(origin.id, 1));
-  for (auto [collective, origins] : llvm::zip_equal(collectives, allOrigins)) {
-    bool isNew = origins.empty();
-    if (isNew)
-      origins.push_back(getOrigin(collective, mesh, nextId++));
+  Report build(ArrayRef<StepCollective> collectives) {
+    report.mesh = mesh;
+    report.before = report.after = report.unit = nothing;
+    report.branchesBefore = report.branchesAfter = nothing;
+    addAttributes();
+    int64_t nextId = 0;
+    std::vector<SmallVector<Origin>> origins;
+    origins.reserve(collectives.size());
+    auto note = [&](ArrayRef<Origin> all) {
+      for (const Origin &origin : all)
+        nextId = std::max(nextId, addSaturating(origin.id, 1));
+    };
+    for (const StepCollective &collective : collectives)
+      note(origins.emplace_back(getOrigins(collective)));
+    note(getOrigins(module));
+    for (auto [collective, ofOne] : llvm::zip_equal(collectives, origins)) {
+      bool isNew = ofOne.empty();
+      if (isNew)
+        ofOne.push_back(getOrigin(collective, mesh, nextId++));
+      addCollective(collective, ofOne, isNew);
+    }
+    addRemoved();
+    for (auto &[id, entry] : entries)
+      addEntry(std::move(entry));
+    addWeights();
+    if (report.entries.empty())
+      report.whyEmpty = getWhyNoCollectives(module);
+    return std::move(report);
+  }
+
+private:
+  /// Adds what attributes of the module say.
+  void addAttributes() {
+    auto getNumber = [&](StringRef name) -> std::optional<int64_t> {
+      auto number = module->getAttrOfType<IntegerAttr>(name);
+      return number ? std::optional(number.getInt()) : std::nullopt;
+    };
+    if (auto state = module->getAttrOfType<ArrayAttr>(kStateAttr))
+      for (auto entry : state.getAsRange<DictionaryAttr>())
+        if (auto type = entry.getAs<TypeAttr>("type"))
+          report.stateBytes = addSaturating(
+              report.stateBytes, getBytes(type.getValue()) / mesh.numDevices());
+    if (auto bytes = getNumber(kAccumulatedAttr))
+      report.accumulatedBytes = *bytes;
+    if (auto count = getNumber(kMicroBatchesAttr))
+      report.microBatches = std::max<int64_t>(*count, 1);
+    if (auto choices = module->getAttrOfType<ArrayAttr>(kChoicesAttr))
+      llvm::append_range(report.choices, choices.getAsRange<DictionaryAttr>());
+    report.schedule = getSchedule(module);
+    if (auto bytes = getNumber(kPrefetchAttr))
+      report.prefetchBytes = *bytes;
+  }
+
+  void addCollective(const StepCollective &collective,
+                     MutableArrayRef<Origin> origins, bool isNew) {
     Operation *site = collective.start ? collective.start : collective.op;
     Attribute keep = collective.op->getAttr(kKeepAttr);
     auto times = dyn_cast_if_present<IntegerAttr>(keep);
@@ -123,17 +162,14 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
                         multiplySaturating(getResultBytes(collective.op),
                                            times ? times.getInt() : 1));
     Bytes sent = collective.getSentBytes(mesh);
-    int64_t chunkBytes = 0;
-    auto getShare = [](const Origin &origin) {
-      return std::max<int64_t>(origin.share, 1);
-    };
+    int64_t shares = 0;
     for (const Origin &origin : origins)
-      chunkBytes = addSaturating(chunkBytes, getShare(origin));
+      shares = addSaturating(shares, getShare(origin));
     for (Origin &origin : origins) {
       Entry &entry = entries[origin.id];
       if (numOps[origin.id]++ == 0) {
         entry.location = getLocationText(site->getLoc());
-        entry.after.assign(numAxes, 0);
+        entry.after = nothing;
         if (isNew)
           entry.reason = collective.reason.empty() ? "" : collective.explain();
       }
@@ -142,12 +178,12 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
       Bytes share = sent;
       if (origins.size() > 1)
         for (int64_t &bytes : share)
-          bytes = multiplySaturating(bytes / chunkBytes, getShare(origin));
+          bytes = multiplySaturating(bytes / shares, getShare(origin));
       add(entry.after, share, collective.trips.value_or(1));
       // Copies of an iteration send as much each time; hops do not.
-      Bytes all(numAxes, 0);
+      Bytes all = nothing;
       add(all, share, origin.trips);
-      origin.before.resize(numAxes, 0);
+      origin.before.resize(nothing.size(), 0);
       if (all != origin.before)
         inParts.insert(origin.id);
       entry.isRewritten |= origin.kind != collective.kind;
@@ -156,55 +192,65 @@ Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
     }
   }
 
-  if (auto attrs = module->getAttrOfType<ArrayAttr>(kOriginAttr))
+  /// The collectives that nothing is left of.
+  void addRemoved() {
+    auto attrs = module->getAttrOfType<ArrayAttr>(kOriginAttr);
+    if (!attrs)
+      return;
     for (auto [origin, attr] :
-         llvm::zip(removed, attrs.getAsRange<DictionaryAttr>())) {
+         llvm::zip(getOrigins(module), attrs.getAsRange<DictionaryAttr>())) {
       auto [entry, isNew] = entries.try_emplace(origin.id);
       addOptions(entry->second, origin);
       if (!isNew)
         continue;
       if (auto location = attr.getAs<StringAttr>("location"))
         entry->second.location = location.str();
-      entry->second.after.assign(numAxes, 0);
+      entry->second.after = nothing;
       entry->second.origin = std::move(origin);
     }
+  }
 
-  if (auto choices = module->getAttrOfType<ArrayAttr>(kChoicesAttr))
-    llvm::append_range(report.choices, choices.getAsRange<DictionaryAttr>());
-  report.schedule = getSchedule(module);
-  if (auto bytes = module->getAttrOfType<IntegerAttr>(kPrefetchAttr))
-    report.prefetchBytes = bytes.getInt();
-
-  llvm::DenseMap<int64_t, const Origin *> weights;
-  for (auto &[id, entry] : entries) {
-    entry.origin.before.resize(numAxes, 0);
-    entry.isRewritten |= (numOps[id] > 1 && inParts.contains(id)) ||
-                         entry.after != entry.origin.before;
-    if (entry.isRewritten)
-      entry.reason.clear();
-    else if (std::string why = getFloorReason(entry.origin);
-             entry.origin.floor == Floor::None &&
-             (entry.reason.empty() ||
-              (entry.origin.exact && !StringRef(entry.reason).contains(why))))
-      entry.reason = why + (entry.reason.empty() ? "" : "; " + entry.reason);
-    bool isInBranch = entry.origin.isConditional;
-    add(isInBranch ? report.branchesBefore : report.before,
-        entry.origin.before);
+  void addEntry(Entry entry) {
+    const Origin &origin = entry.origin;
+    entry.origin.before.resize(nothing.size(), 0);
+    entry.isRewritten |=
+        (numOps[origin.id] > 1 && inParts.contains(origin.id)) ||
+        entry.after != origin.before;
+    entry.reason = entry.isRewritten ? "" : getReason(entry);
+    bool isInBranch = origin.isConditional;
+    add(isInBranch ? report.branchesBefore : report.before, origin.before);
     add(isInBranch ? report.branchesAfter : report.after, entry.after);
     report.entries.push_back(std::move(entry));
   }
-  for (const Entry &entry : report.entries) {
-    const Origin &origin = entry.origin;
-    if (origin.weight < 0 ||
-        !weights.try_emplace(origin.weight, &origin).second)
-      continue;
-    report.modelBytes = addSaturating(report.modelBytes, origin.modelBytes);
-    std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
-    if (!axes.empty())
-      add(report.unit, getSentBytes(mesh, CollectiveKind::AllGather, axes,
-                                    origin.modelBytes / zpp::numDevices(axes)));
+
+  void addWeights() {
+    llvm::DenseSet<int64_t> weights;
+    for (const Entry &entry : report.entries) {
+      const Origin &origin = entry.origin;
+      if (origin.weight < 0 || !weights.insert(origin.weight).second)
+        continue;
+      report.modelBytes = addSaturating(report.modelBytes, origin.modelBytes);
+      std::vector<AxisRef> axes = parseGroup(origin.group, mesh);
+      if (!axes.empty())
+        add(report.unit,
+            getSentBytes(mesh, CollectiveKind::AllGather, axes,
+                         origin.modelBytes / zpp::numDevices(axes)));
+    }
   }
-  if (report.entries.empty())
-    report.whyEmpty = getWhyNoCollectives(module);
-  return report;
+
+  ModuleOp module;
+  const Mesh &mesh;
+  /// No bytes over any tier.
+  const Bytes nothing;
+  Report report;
+  /// In their order in the input, which rewritten collectives record.
+  std::map<int64_t, Entry> entries;
+  llvm::DenseMap<int64_t, int64_t> numOps;
+  llvm::DenseSet<int64_t> inParts;
+};
+} // namespace
+
+Report zpp::report::buildReport(ModuleOp module, const Mesh &mesh,
+                                ArrayRef<StepCollective> collectives) {
+  return ReportBuilder(module, mesh).build(collectives);
 }

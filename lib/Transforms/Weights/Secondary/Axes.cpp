@@ -97,10 +97,12 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
 }
 
 ShardType zpp::zero::getStackedType(ShardType layer, int64_t layers) {
+  if (layers < 1)
+    return {};
   SmallVector<int64_t> shape(layer.getGlobal().getShape());
   shape[layer.getDim()] = multiplySaturating(shape[layer.getDim()], layers);
   SmallVector<FactorAttr> factors{
-      FactorAttr::getWhole(layer.getContext(), std::max<int64_t>(layers, 1))};
+      FactorAttr::getWhole(layer.getContext(), layers)};
   llvm::append_range(factors, layer.getFactors());
   RankedTensorType global = layer.getGlobal().clone(shape);
   // Whether it is one is a question here, not an error.
@@ -109,12 +111,9 @@ ShardType zpp::zero::getStackedType(ShardType layer, int64_t layers) {
   auto emit = [&] {
     return mlir::emitError(UnknownLoc::get(layer.getContext()));
   };
-  if (layers < 1 ||
-      failed(ShardType::verify(emit, global, layer.getDim(), factors,
-                               layer.getMesh(), layer.getQuant())))
-    return {};
-  return ShardType::get(layer.getContext(), global, layer.getDim(), factors,
-                        layer.getMesh(), layer.getQuant());
+  return ShardType::getChecked(emit, layer.getContext(), global, layer.getDim(),
+                               ArrayRef(factors), layer.getMesh(),
+                               layer.getQuant());
 }
 
 //===----------------------------------------------------------------------===//

@@ -29,6 +29,39 @@ static Operation *getBarrierAfter(AllGatherOp gather, Value value,
   return isAfter ? barrier : nullptr;
 }
 
+/// Makes the layers of `stack` the most significant part of `dim`.
+static Value joinLayers(OpBuilder &builder, Location loc,
+                        const LayerStack &stack, int64_t dim) {
+  if (stack.layers.empty())
+    return stack.value;
+  int64_t layers = llvm::product_of(stack.layers);
+  SmallVector<int64_t> shape(cast<RankedTensorType>(stack.value.getType())
+                                 .getShape()
+                                 .drop_front(stack.layers.size()));
+  SmallVector<int64_t> flat{layers};
+  llvm::append_range(flat, shape);
+  shape[dim] *= layers;
+  Value local = createReshape(builder, loc, stack.value, flat);
+  return createReshape(builder, loc, createMoveDim(builder, loc, local, 0, dim),
+                       shape);
+}
+
+/// Returns [layers..., layer] of `local`, whose `dim` begins with the layers.
+static LayerStack splitLayers(OpBuilder &builder, Location loc, Value local,
+                              ArrayRef<int64_t> layers, RankedTensorType layer,
+                              int64_t dim) {
+  if (layers.empty())
+    return {local, {}};
+  SmallVector<int64_t> shape(layer.getShape());
+  shape.insert(shape.begin() + dim, llvm::product_of(layers));
+  local = createMoveDim(builder, loc, createReshape(builder, loc, local, shape),
+                        dim, 0);
+  SmallVector<int64_t> unflat(layers);
+  llvm::append_range(unflat, layer.getShape());
+  return {createReshape(builder, loc, local, unflat),
+          SmallVector<int64_t>(layers)};
+}
+
 /// Hoists the gather over the outer axes before the loops, for all layers at
 /// once. A stack is one partitioned tensor whose dim has the layer as its most
 /// significant factor, held whole, so that every layer has its own units and
@@ -46,40 +79,20 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   LayerStack weights = hasPaths
                            ? createStack(builder, stack.paths.front())
                            : createStack(builder, stack.layerPaths.front());
-  Value local = weights.value;
-  int64_t layers = llvm::product_of(weights.layers);
-  ShardType stacked = primary;
-  if (!weights.layers.empty()) {
-    SmallVector<int64_t> shape(cast<RankedTensorType>(local.getType())
-                                   .getShape()
-                                   .drop_front(weights.layers.size()));
-    SmallVector<int64_t> flat{layers};
-    llvm::append_range(flat, shape);
-    shape[dim] *= layers;
-    local = createReshape(builder, loc, local, flat);
-    local = createReshape(builder, loc,
-                          createMoveDim(builder, loc, local, 0, dim), shape);
-    stacked = getStackedType(primary, layers);
-  }
+  ShardType stacked =
+      weights.layers.empty()
+          ? primary
+          : getStackedType(primary, llvm::product_of(weights.layers));
   AllGatherOp kept =
-      gatherOuter(builder, forward, stacked, local, plan.axes.outer);
+      gatherOuter(builder, forward, stacked,
+                  joinLayers(builder, loc, weights, dim), plan.axes.outer);
   kept->setAttr(kKeepAttr, builder.getUnitAttr());
   addGets(kept, kGetsSecondary);
-  LayerStack secondary{getLocal(builder, loc, kept), weights.layers};
   ShardType layerType = primary.withWhole(plan.axes.outer);
-  RankedTensorType layerLocal = layerType.getLocalType();
-  if (!weights.layers.empty()) {
-    // [layers..., the part of one layer that a device keeps]
-    int64_t position = layerType.getQuant() ? 0 : dim;
-    SmallVector<int64_t> shape(layerLocal.getShape());
-    shape.insert(shape.begin() + position, layers);
-    secondary.value = createMoveDim(
-        builder, loc, createReshape(builder, loc, secondary.value, shape),
-        position, 0);
-    SmallVector<int64_t> unflat(weights.layers);
-    llvm::append_range(unflat, layerLocal.getShape());
-    secondary.value = createReshape(builder, loc, secondary.value, unflat);
-  }
+  // The part of one layer that a device keeps may be bytes.
+  LayerStack secondary =
+      splitLayers(builder, loc, getLocal(builder, loc, kept), weights.layers,
+                  layerType.getLocalType(), layerType.getQuant() ? 0 : dim);
   remarkRewrite(kept, pass,
                 "hoisted out of the loops, its result is kept for " +
                     Twine(group.size()) +
