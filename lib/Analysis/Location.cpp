@@ -7,8 +7,6 @@
 
 #include "zpp/Analysis/Location.h"
 
-#include "mlir/IR/BuiltinAttributes.h"
-
 using namespace mlir;
 using namespace zpp;
 

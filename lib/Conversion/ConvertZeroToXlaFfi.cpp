@@ -13,9 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "TransferNames.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"

@@ -7,9 +7,9 @@
 
 #include "Chains.h"
 
-#include "LocalValues.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/MapVector.h"
 

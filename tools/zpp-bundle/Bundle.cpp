@@ -11,7 +11,6 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Machine.h"
-#include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/CollectiveCost.h"
@@ -51,9 +50,8 @@ static void addSentBytes(zero::CollectiveOpInterface exchange,
   int64_t bytes = getBytes(cast<ShapedType>(exchange->getOperand(0).getType()));
   if (kind == CollectiveKind::AllToAll)
     bytes /= exchange.getGroupSize();
-  std::vector<int64_t> each =
-      getSentBytes(exchange.getMeshAttr().getMesh(), kind,
-                   exchange.getAxisRefs(), bytes);
+  std::vector<int64_t> each = getSentBytes(exchange.getMeshAttr().getMesh(),
+                                           kind, exchange.getAxisRefs(), bytes);
   for (size_t i = 0; i < each.size(); ++i)
     sent[i] += each[i];
 }

@@ -7,7 +7,6 @@
 
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/StringSet.h"
 

@@ -7,7 +7,6 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/Roles/Roles.h"
-#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace zpp;

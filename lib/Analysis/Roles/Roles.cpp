@@ -11,7 +11,6 @@
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/HostModule.h"
-#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"

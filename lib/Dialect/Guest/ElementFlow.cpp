@@ -7,10 +7,8 @@
 
 #include "zpp/Dialect/Guest/ElementFlow.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/SymbolTable.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"

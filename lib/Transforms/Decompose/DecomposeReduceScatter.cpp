@@ -112,8 +112,8 @@ private:
       int64_t bytes =
           wire ? wire.getLayout(elements).chunkBytes
                : elements * (from.getGlobal().getElementTypeBitWidth() / 8);
-      usec.push_back(model->getExchangeUsec(getSentBytes(
-          mesh, CollectiveKind::AllToAll, axes, bytes)));
+      usec.push_back(model->getExchangeUsec(
+          getSentBytes(mesh, CollectiveKind::AllToAll, axes, bytes)));
       // The scatter and the gather over a tier take the same links.
       for (Operation *op : gathers)
         if (auto gather = dyn_cast<AllGatherOp>(op);

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "LocalValues.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "zpp/Transforms/Passes.h"

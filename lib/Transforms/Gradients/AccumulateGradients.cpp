@@ -28,9 +28,9 @@ using namespace zpp::zero;
 /// what would have to change.
 static std::string getWhyRepeated(ReduceScatterOp scatter,
                                   const AccumulationGroup &group) {
-  bool isOneHop = llvm::any_of(
-      scatter.getAxisRefs(),
-      [&](const AxisRef &axis) { return group.contains(axis); });
+  bool isOneHop = llvm::any_of(scatter.getAxisRefs(), [&](const AxisRef &axis) {
+    return group.contains(axis);
+  });
   if (!isOneHop)
     return "which does more with it, or with the sum, than to add it up in f32 "
            "or bf16 and to scale it alike on all devices; read norms and "

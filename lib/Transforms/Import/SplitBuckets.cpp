@@ -11,7 +11,6 @@
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -9,7 +9,6 @@
 
 #include "Loops/LayerStacks.h"
 #include "zpp/Analysis/Schedule.h"
-#include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"

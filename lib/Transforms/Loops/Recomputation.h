@@ -16,10 +16,8 @@
 
 #include "mlir/IR/Builders.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
-#include "llvm/ADT/DenseSet.h"
 
 #include <functional>
-#include <optional>
 
 namespace zpp {
 

@@ -11,8 +11,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 
-#include <optional>
-
 namespace zpp {
 
 /// One tensor that a device keeps, of any shape.

@@ -12,8 +12,6 @@
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "llvm/ADT/DenseMap.h"
 
-#include <optional>
-
 namespace zpp {
 
 /// The arguments of a step that it returns as they came, and the weights that

@@ -8,7 +8,7 @@
 #include "CarriedState.h"
 #include "FrozenWeights.h"
 #include "LocalValues.h"
-#include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/State.h"
 #include "llvm/ADT/MapVector.h"

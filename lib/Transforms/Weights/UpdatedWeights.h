@@ -20,7 +20,6 @@
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/StepSignature.h"
 #include "zpp/Support/Decision.h"
-#include "llvm/ADT/SetVector.h"
 
 namespace zpp {
 
