@@ -125,13 +125,14 @@ static DictionaryAttr getConfig(Operation *op) {
 
 /// Notes which buffers of `row`, that `start` calls, `main` takes and returns.
 static void noteBuffers(Operation *start, HostFunction &row) {
-  for (Value operand : start->getOperands().take_front(row.inputs.size())) {
-    auto argument = dyn_cast<BlockArgument>(operand);
-    bool isOfMain =
-        argument && isa<func::FuncOp>(argument.getOwner()->getParentOp());
-    row.arguments.push_back(isOfMain ? argument.getArgNumber() : -1);
-  }
+  row.arguments.assign(row.inputs.size(), -1);
   row.results.assign(row.outputs.size(), -1);
+  auto main = dyn_cast<func::FuncOp>(start->getParentOp());
+  if (!main || main.getSymName() != "main")
+    return;
+  for (auto [number, operand] : llvm::zip(row.arguments, start->getOperands()))
+    if (auto argument = dyn_cast<BlockArgument>(operand))
+      number = argument.getArgNumber();
   Operation *end = start->getBlock()->getTerminator();
   for (auto [place, value] : llvm::enumerate(end->getOperands())) {
     auto result = dyn_cast<OpResult>(value);
