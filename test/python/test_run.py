@@ -448,10 +448,12 @@ def test_where_there_is_no_hook(monkeypatch):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"weights": "i4:delta"}, "weights: expected a word without state, such as i8,.* "
-     "but got i4:delta; zpp.jit keeps state"),
-    ({"frozen": "keep"}, "frozen: expected .* none,.* but got keep"),
+    ({"weights": "i4:delta"}, "weights: expected a format without state,.* "
+     "but got 'i4:delta'; zpp.jit takes it"),
+    ({"frozen": "keep"}, "frozen: expected none,.* but got 'keep'"),
+    ({"links": "measured"}, "links: expected speeds such as .* but got 'measured'"),
     ({"weights_of": "all"}, "weights_of: expected none,.* but got 'all'"),
+    ({"gradients_of": (0,)}, "gradients_of: expected 'all',.* but got .0,.; zpp.jit"),
     ({"floors": {3: "i8"}}, "floors: expected none,.* but got '3=i8'"),
     ({"mesh": None}, "expected mesh, .* but got none"),
     ({"weights": "i3"}, "weights: expected")])
@@ -612,7 +614,7 @@ def test_wrong_words(tmp_path):
 
 @pytest.mark.parametrize("run, message", [
     ([], "expected --mesh"),
-    (["--mesh", MESH, "--weights", "i8:delta"], "zpp.jit keeps state")])
+    (["--mesh", MESH, "--weights", "i8:delta"], "zpp.jit takes it")])
 def test_run_with_wrong_options(tmp_path, run, message):
     result = start("", run=run, cwd=tmp_path)
     assert result.returncode == 1

@@ -32,8 +32,9 @@ from zpp._text import write_bytes
 from zpp.jax import _hook, _processes, _runtime
 from zpp.jax._rewrite import cuda_if_possible, find_machine, is_as_written
 
-#: Options that keep state between calls, each with the word for none.
-_STATEFUL = {"weights": "i8", "frozen": "none"}
+#: Why options are refused.
+_NO_STATE = "as a compiled module has the arguments that it has"
+_ONE_STEP = "as it counts arguments or collectives of one step"
 #: Modules that `report` and the file of `install` have.
 _MOST_REPORTS = 64
 #: How long a process waits for the decisions of the others.
@@ -383,25 +384,17 @@ def install(mesh: Any = None, *,
 
 def check_options(options: Options) -> Options:
     """The same options, if a module with a fixed signature can have them."""
-    for name, word in _STATEFUL.items():
-        value = getattr(options, name)
-        if (value is not None and value != "none"
-                and (name != "weights" or ":" in value)):
-            raise ValueError(
-                f"{name}: expected a word without state, such as {word}, as a "
-                f"compiled module has the arguments that it has, but got "
-                f"{value}; zpp.jit keeps state")
-    if options.links == MEASURED:
-        raise ValueError(f"links: expected speeds such as 'node=50gbit,gpu=400gbyte', "
-                         f"as nothing can run while XLA compiles, but got "
-                         f"{MEASURED!r}; zpp.jit takes it")
-    if options.weights_of is not None:
-        raise ValueError(f"weights_of: expected none, as it counts the arguments "
-                         f"of one step, but got {options.weights_of!r}; zpp.jit "
-                         f"takes it")
-    if options.floors:
-        raise ValueError(f"floors: expected none, as it counts the collectives of "
-                         f"one step, but got {options.floors!r}; zpp.jit takes it")
+    for name, is_refused, wanted in (
+            ("weights", ":" in (options.weights or ""), f"a format without state, {_NO_STATE}"),
+            ("frozen", options.frozen == "keep", f"none, {_NO_STATE}"),
+            ("links", options.links == MEASURED, "speeds such as 'node=50gbit,gpu=400gbyte', "
+             "as nothing can run while XLA compiles"),
+            ("weights_of", options.weights_of is not None, f"none, {_ONE_STEP}"),
+            ("gradients_of", options.gradients_of not in (None, "all"), f"'all', {_ONE_STEP}"),
+            ("floors", bool(options.floors), f"none, {_ONE_STEP}")):
+        if is_refused:
+            raise ValueError(f"{name}: expected {wanted}, but got "
+                             f"{getattr(options, name)!r}; zpp.jit takes it")
     return options
 
 
