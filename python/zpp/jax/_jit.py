@@ -89,14 +89,25 @@ def jit(step: Callable | None = None, /, *,
     def make(step: Callable) -> "JittedStep | LibraryStep":
         check_callable(step)
         kind = LibraryStep if is_jitted_by_library(step) else JittedStep
-        return kind(step, complete, jit_options, schedule or {}, auto, Keeper(),
-                    Gauge(guarded))
+        return kind(step, _Settings(read_schedule(schedule or {}, complete, "call"), auto,
+                                    jit_options, Keeper(), Gauge(guarded)))
 
     return make if step is None else make(step)
 
 
 #: Any custom call: an export stays in this process, where they mean the same.
 _ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
+
+
+class _Settings(NamedTuple):
+    """Settings of `jit`, and what is kept from call to call."""
+
+    #: From which call on which options, the latest first.
+    schedule: list[tuple[int, Options]]
+    auto: Auto | None
+    jit_options: dict[str, Any]
+    keeper: Keeper
+    gauge: Gauge
 
 
 class _Loaded(NamedTuple):
@@ -117,10 +128,10 @@ class _CountedStep(StatefulStep):
     #: training is resumed.
     calls: int
 
-    def __init__(self, keeper: Keeper, gauge: Gauge):
+    def __init__(self, settings: _Settings):
         self.calls = 0
-        self._keeper = keeper
-        self._gauge = gauge
+        self._settings = settings
+        self._keeper, self._gauge = settings.keeper, settings.gauge
 
     def metrics(self) -> dict[str, float]:
         """Numbers about the latest call that was measured, by name, for a log.
@@ -165,14 +176,10 @@ class JittedStep(_CountedStep):
     is exported and compiled once, as `jax.jit` does.
     """
 
-    def __init__(self, step: Callable, options: Options, jit_options: dict,
-                 schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None, keeper: Keeper, gauge: Gauge):
+    def __init__(self, step: Callable, settings: _Settings):
         functools.update_wrapper(self, step)
-        super().__init__(keeper, gauge)
-        self._auto = auto
-        #: From which call on which options, the latest first.
-        self._schedule = read_schedule(schedule, options, "call")
+        super().__init__(settings)
+        self._schedule, jit_options = settings.schedule, settings.jit_options
         self._jitted: Any = step
         if isinstance(step, jax.stages.Wrapped):
             _check_named_again(jit_options)
@@ -283,7 +290,7 @@ class JittedStep(_CountedStep):
 
     def _compile(self, step: Step, options: Options, leaves: list,
                  given: tuple[tuple, dict]) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._auto, find_mesh(step, leaves),
+        rewritten = rewrite_step(step, options, self._settings.auto, find_mesh(step, leaves),
                                  is_strict=False)
         program = Program.of(rewritten.step, self._compiler_options)
         if rewritten.step is step:
@@ -349,17 +356,11 @@ class LibraryStep(_CountedStep):
 
     __name__: str
 
-    def __init__(self, step: Callable, options: Options, jit_options: dict,
-                 schedule: Mapping[int, Mapping[str, Any]],
-                 auto: Auto | None, keeper: Keeper, gauge: Gauge):
+    def __init__(self, step: Callable, settings: _Settings):
         functools.update_wrapper(self, step, updated=())
-        super().__init__(keeper, gauge)
-        _check_named_again(jit_options)
+        super().__init__(settings)
+        _check_named_again(settings.jit_options)
         self._step = step
-        self._make = lambda jitted: JittedStep(
-            jitted, options, jit_options, schedule, auto, keeper, gauge)
-        # A wrong one is an error before the first call.
-        read_schedule(schedule, options, "call")
         self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
         self._latest: JittedStep | None = None
 
@@ -394,7 +395,7 @@ class LibraryStep(_CountedStep):
         def replace(jitted):
             def call(*given, **named):
                 if jitted not in self._inner:
-                    self._inner[jitted] = self._make(jitted)
+                    self._inner[jitted] = JittedStep(jitted, self._settings)
                 self._latest = self._inner[jitted]
                 self._latest.calls = self.calls
                 return ask(self._latest, *given, **named)
