@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
-from zpp._options import Option, Options, Tuning, describe  # noqa: E402
-from zpp._torch_options import TorchOptions, TorchTuning  # noqa: E402
+from zpp._options import Option, Options, SharedTuning, Tuning, describe  # noqa: E402
+from zpp._torch_options import TorchOptions  # noqa: E402
 
 #: Words in texts that are code.
 CODE = re.compile(r"`[^`]*`|\{[^}]*\}|\(\"[^)]*\)|\[0\]\['head'\]|"
@@ -60,7 +60,7 @@ TABLES = {
     ("using.md", "tuning"): lambda: table(by_command(Tuning, "tuning."),
                                           "using.md"),
     ("torch.md", "options"): lambda: table(describe(TorchOptions), "torch.md"),
-    ("torch.md", "tuning"): lambda: table(describe(TorchTuning), "torch.md"),
+    ("torch.md", "tuning"): lambda: table(describe(SharedTuning), "torch.md"),
 }
 
 

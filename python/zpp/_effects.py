@@ -9,9 +9,8 @@ from zpp._compiler import Rewritten
 from zpp._options import Options, Tuning, describe
 from zpp._warn import warn
 
-#: Options that not all collectives can have: what the report's "gets" says, whose
-#: collectives it concerns, by which words "lacks" says why not, and what a collective
-#: without it lacks.
+#: Options that not all collectives can have: the word in the report's "gets", the role
+#: that it is for, the words in "lacks" that say why not, and two names for messages.
 _PARTIAL = {
     "weights": ("differences", "weight", ("secondary", "differences"), "weights",
                 "differences"),
@@ -22,8 +21,8 @@ _PARTIAL = {
 }
 #: The part of the bytes that may go without an option before it is a warning.
 _MISSING = 0.5
-#: Options of collectives of one role, the role, what is so without any, and by which
-#: words "lacks" says why.
+#: Options for one role: the role, what to say of a step without it, and the words in
+#: "lacks" that say why.
 _ROLES = {
     "updated": ("update", "no update is sent; it is for steps in which each device updates "
                 "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
@@ -34,7 +33,7 @@ _ROLES = {
 }
 _NO_WEIGHTS = ("the step gathers no weights, as all devices hold them whole or XLA has split "
                "products instead")
-#: Options of collectives of a role and a kind, and why they have no effect without any.
+#: Options for a role and a kind, and why they have no effect on a step without it.
 _WITHOUT = (
     ("weights", "weight", None, _NO_WEIGHTS),
     ("secondary", "weight", None, _NO_WEIGHTS),

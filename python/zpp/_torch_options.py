@@ -8,16 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zpp import _option_kinds as kinds
-from zpp._options import SharedOptions, SharedTuning, option
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TorchTuning(SharedTuning):
-    """Options for experts; the defaults suit most models.
-
-    Raises:
-      ValueError: if a value is not valid.
-    """
+from zpp._options import SharedOptions, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,5 +55,4 @@ class TorchOptions(SharedOptions):
         "Where an optimizer orthogonalizes momenta (Muon): the format in which they "
         "are gathered between nodes.", more="torch.md#momenta-of-muon", is_compilers=False)
 
-    tuning_type: typing.ClassVar[type[SharedTuning]] = TorchTuning
     module: typing.ClassVar[str] = "zpp.torch"

@@ -17,8 +17,8 @@ except ImportError as error:
     raise ImportError(f"zpp.torch needs PyTorch 2.9 or later: pip install "
                       f"'torch>=2.9' ({error})") from error
 
+from zpp._options import SharedTuning as Tuning
 from zpp._torch_options import TorchOptions as Options
-from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch._compress import compress, forget, report
 from zpp.torch._metrics import metrics
 from zpp.torch._moments import gather_moment

@@ -13,15 +13,14 @@ import torch
 import torch.distributed as dist
 
 from zpp._option_kinds import parse_mesh, write_mesh
-from zpp._options import describe
+from zpp._options import SharedTuning, describe
 from zpp._torch_options import TorchOptions as Options
-from zpp._torch_options import TorchTuning as Tuning
 from zpp.torch import _mesh
 from zpp.torch._bucket import (Bucket, Compiled, compile_bucket, format_of,
                                sent_as_it_is)
 from zpp.torch._layout import TYPES, Layout
 
-_DEFAULT_BLOCK = int(describe(Tuning)["block"].default)
+_DEFAULT_BLOCK = int(describe(SharedTuning)["block"].default)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
