@@ -2,19 +2,19 @@
 
 llvm.mlir.global internal constant @backend("cpu\00")
 llvm.mlir.global internal constant @mesh("gpu:2\00")
-// zpp_rt_world_desc: struct_size, backend, mesh, time_limit_usec, trace,
-// rendezvous.
-llvm.mlir.global internal constant @world_desc() : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)> {
-  %size = llvm.mlir.constant(48 : i64) : i64
+// zpp_rt_world_desc: struct_size, backend, mesh, time_limit_usec, trace, and five
+// pointers that are null.
+llvm.mlir.global internal constant @world_desc() : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)> {
+  %size = llvm.mlir.constant(80 : i64) : i64
   %limit = llvm.mlir.constant(10000000 : i64) : i64
   %backend = llvm.mlir.addressof @backend : !llvm.ptr
   %mesh = llvm.mlir.addressof @mesh : !llvm.ptr
-  %0 = llvm.mlir.zero : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
-  %1 = llvm.insertvalue %size, %0[0] : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
-  %2 = llvm.insertvalue %backend, %1[1] : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
-  %3 = llvm.insertvalue %mesh, %2[2] : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
-  %4 = llvm.insertvalue %limit, %3[3] : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
-  llvm.return %4 : !llvm.struct<(i64, ptr, ptr, i64, i64, ptr)>
+  %0 = llvm.mlir.zero : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
+  %1 = llvm.insertvalue %size, %0[0] : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
+  %2 = llvm.insertvalue %backend, %1[1] : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
+  %3 = llvm.insertvalue %mesh, %2[2] : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
+  %4 = llvm.insertvalue %limit, %3[3] : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
+  llvm.return %4 : !llvm.struct<(i64, ptr, ptr, i64, i64, array<5 x ptr>)>
 }
 llvm.mlir.global internal @world() : !llvm.ptr {
   %0 = llvm.mlir.zero : !llvm.ptr
