@@ -53,7 +53,7 @@ MODEL = {"layers": 16, "width": 2048, "heads": 16, "vocab": 32000,
           "context": 2048, "learning_rate": 1e-4}
 #: The width of a head where --width is given.
 HEAD = 128
-TINY = {"layers": 2, "width": 256, "heads": 4, "vocab": 512, "context": 64}
+TINY = {"layers": 2, "width": 128, "heads": 4, "vocab": 512, "context": 64}
 
 
 def main():

@@ -99,7 +99,8 @@ def export(args):
             sequences=2 if args.tiny else sequences, micro_batches=micro_batches,
             vocab=vocabulary,
             context=64 if args.tiny else context,
-            learning_rate=rate, is_scheduled=True)
+            learning_rate=rate, is_scheduled=True,
+            **{"width": 128} if args.tiny else {})
         # Nodes of one GPU keep whole weights, or send them twice.
         whole = {"secondary": 1} if args.gpus_per_node == 1 else {}
         of["variants"] = {name: of["variants"][name] | whole for name in EXPORTED}

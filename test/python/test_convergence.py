@@ -20,7 +20,7 @@ from lab import text
 
 STEPS = 6
 #: Each way to send weights, and each in which gradients differ in more than `rotate`.
-ROWS = ("FSDP", "ZeRO++, i4:i4 (paper)", "ZeRO++, i8:i4, rotate=32 (default)",
+ROWS = ("FSDP", "ZeRO++, i8:i4, rotate=32 (default)",
         "ZeRO++, i8:i4, weights i4:delta", "i4:i4 in the first half (5.4)")
 
 

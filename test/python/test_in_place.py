@@ -215,15 +215,15 @@ def run_with(plugin, *command) -> str:
 FORMS = {"loop": {"scan": True, "layers": 129}, "scan": {"scan": True, "layers": 3},
          "jit": {"collectives": "xla", "layers": 3},
          "jit, scan": {"collectives": "xla", "layers": 3, "scan": True},
-         "micro-batches": {"accumulate": 4, "layers": 3},
-         "micro-batches, scan": {"accumulate": 4, "layers": 3, "scan": True},
+         "micro-batches": {"accumulate": 4, "layers": 2},
+         "micro-batches, scan": {"accumulate": 4, "layers": 2, "scan": True},
          # Sums between nodes follow scatters within them.
-         "micro-batches, replicated": {"accumulate": 4, "layers": 3,
+         "micro-batches, replicated": {"accumulate": 4, "layers": 2,
                                        "replicated": ["node"]},
-         "micro-batches, replicated, scan": {"accumulate": 4, "layers": 3, "scan": True,
+         "micro-batches, replicated, scan": {"accumulate": 4, "layers": 2, "scan": True,
                                              "replicated": ["node"]},
          # XLA scatters within the nodes itself.
-         "micro-batches, replicated, jit": {"accumulate": 4, "layers": 3, "scan": True,
+         "micro-batches, replicated, jit": {"accumulate": 4, "layers": 2, "scan": True,
                                             "collectives": "xla",
                                             "replicated": ["node"]}}
 #: Options of forms with micro-batches, beside the others. On these links the first and

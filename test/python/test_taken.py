@@ -64,10 +64,10 @@ def distillation(gather, student, teacher, x):
 
 def likelihood(gather, weights, tokens):
     """A transformer of one layer, with a table of embeddings."""
-    table, query, key, value, out, up, head = weights
+    table, query, value, up, head = weights
     x = gather(table)[tokens]
-    scores = (x @ gather(query)) @ jnp.swapaxes(x @ gather(key), -1, -2)
-    x = x + jax.nn.softmax(scores / 8) @ (x @ gather(value)) @ gather(out)
+    scores = (x @ gather(query)) @ jnp.swapaxes(x, -1, -2)
+    x = x + jax.nn.softmax(scores / 8) @ (x @ gather(value))
     x = x + jax.nn.gelu(x @ gather(up)) @ gather(up).T
     of_next = jax.nn.log_softmax(x @ gather(head))[:, :-1]
     return jnp.take_along_axis(of_next, tokens[:, 1:, None], -1).sum((1, 2))
@@ -92,7 +92,7 @@ def sequences(seed):
 
 
 SQUARE = (WIDTH, WIDTH)
-MODEL = [SQUARE] * 5 + [(WIDTH, 2 * WIDTH), SQUARE]
+MODEL = [SQUARE] * 3 + [(WIDTH, 2 * WIDTH), SQUARE]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Run:
     state: dict
     shardings: dict
     dtypes: dict
+    #: Whether devices that hold the same hold the same bits.
+    ranks_agree: bool
 
 
 def array(shape, spec=PartitionSpec(), scale: float = 64**-0.5) -> jax.Array:
@@ -65,9 +67,10 @@ def train(trainer: gpt.Trainer, step, steps: int = STEPS) -> Run:
         batch = trainer.batch(tokens(trainer.config, index))
         state, loss = step(state, batch)
         losses.append(np.asarray(loss))
+    agree = all(map(ranks_agree, jax.tree.leaves((state, loss))))
     return Run(np.array(losses), jax.tree.map(np.asarray, state),
                jax.tree.map(lambda leaf: leaf.sharding, state),
-               jax.tree.map(lambda leaf: leaf.dtype, state))
+               jax.tree.map(lambda leaf: leaf.dtype, state), agree)
 
 
 @functools.cache
