@@ -26,7 +26,7 @@ extern char **environ;
 namespace {
 
 constexpr int64_t kRanks = 4;
-constexpr int64_t kChunkBytes = 5000;
+constexpr int64_t kPartBytes = 5000;
 constexpr zpp_rt_axis kAxes[] = {{"node", 1, 2}, {"gpu", 1, 2}};
 
 constexpr const char *kListening = "listening on ";
@@ -175,14 +175,14 @@ TEST(Processes, DISABLED_Part) {
       ASSERT_EQ(createRank(world, index, &rank, text, sizeof(text)), ZPP_RT_OK)
           << text;
       // Chunk i of rank r holds 16 r + i.
-      Bytes values(kRanks * kChunkBytes);
+      Bytes values(kRanks * kPartBytes);
       for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<uint8_t>(16 * index + i / kChunkBytes);
+        values[i] = static_cast<uint8_t>(16 * index + i / kPartBytes);
       auto exchange = makeDesc<zpp_rt_exchange_desc>();
       exchange.name = "chunks";
       exchange.axes = kAxes;
       exchange.num_axes = 2;
-      exchange.chunk_bytes = kChunkBytes;
+      exchange.chunk_bytes = kPartBytes;
       {
         DeviceBuffer input(rank, values), output(rank, values);
         zpp_rt_status status = ZPP_RT_OK;
@@ -199,7 +199,7 @@ TEST(Processes, DISABLED_Part) {
         if (status == ZPP_RT_OK) {
           Bytes result = output.read();
           for (size_t i = 0; i < result.size(); ++i)
-            ASSERT_EQ(result[i], 16 * (i / kChunkBytes) + index);
+            ASSERT_EQ(result[i], 16 * (i / kPartBytes) + index);
           // In one part, and in several, over two hosts if they are.
           if (dying < 0)
             for (int64_t bytes : {1000, 17 << 20 | 777})

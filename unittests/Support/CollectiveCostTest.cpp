@@ -18,16 +18,16 @@ namespace {
 using Refs = std::vector<AxisRef>;
 using Bytes = std::vector<int64_t>;
 
-Mesh parse(const std::string &text) {
+Mesh parseMesh(const std::string &text) {
   std::string error;
   std::optional<Mesh> mesh = Mesh::parse(text, error);
   EXPECT_TRUE(mesh) << error;
   return mesh.value_or(Mesh());
 }
 
-const char *const kMeshes[] = {"gpu:8",       "node:2,gpu:4", "node:4,gpu:8",
-                               "a:2,b:3,c:4", "a:2,b:2,c:2",  "a:1,b:4,c:1",
-                               "a:2,t:3,b:4", "node:3,gpu:1"};
+const char *const kTiers[] = {"gpu:8",       "node:2,gpu:4", "node:4,gpu:8",
+                              "a:2,b:3,c:4", "a:2,b:2,c:2",  "a:1,b:4,c:1",
+                              "a:2,t:3,b:4", "node:3,gpu:1"};
 
 /// All subsets of the axes; each axis is whole, or in halves if it is even.
 std::vector<Refs> getRefLists(const Mesh &mesh) {
@@ -60,8 +60,8 @@ size_t getTier(const Mesh &mesh, int64_t a, int64_t b) {
 }
 
 TEST(CollectiveCost, AllToAllCountsEveryPair) {
-  for (const char *text : kMeshes) {
-    Mesh mesh = parse(text);
+  for (const char *text : kTiers) {
+    Mesh mesh = parseMesh(text);
     for (const Refs &refs : getRefLists(mesh)) {
       Bytes got = getSentBytes(mesh, CollectiveKind::AllToAll, refs, 24);
       for (const std::vector<int64_t> &group : mesh.getGroups(refs))
@@ -80,8 +80,8 @@ TEST(CollectiveCost, AllToAllCountsEveryPair) {
 /// tier, begin with their own shards and end with all shards. Each shard of
 /// others comes in through their links once.
 TEST(CollectiveCost, GathersBringEachShardInOnce) {
-  for (const char *text : kMeshes) {
-    Mesh mesh = parse(text);
+  for (const char *text : kTiers) {
+    Mesh mesh = parseMesh(text);
     for (const Refs &refs : getRefLists(mesh)) {
       Bytes sent = getSentBytes(mesh, CollectiveKind::AllGather, refs, 40);
       const std::vector<int64_t> group = mesh.getGroups(refs).front();
@@ -102,8 +102,8 @@ TEST(CollectiveCost, GathersBringEachShardInOnce) {
 }
 
 TEST(CollectiveCost, ScatterMirrorsGatherAndReduceIsBoth) {
-  for (const char *text : kMeshes) {
-    Mesh mesh = parse(text);
+  for (const char *text : kTiers) {
+    Mesh mesh = parseMesh(text);
     for (const Refs &refs : getRefLists(mesh)) {
       Bytes gather = getSentBytes(mesh, CollectiveKind::AllGather, refs, 40);
       EXPECT_EQ(getSentBytes(mesh, CollectiveKind::ReduceScatter, refs, 40),
@@ -124,7 +124,7 @@ TEST(CollectiveCost, ScatterMirrorsGatherAndReduceIsBoth) {
 }
 
 TEST(CollectiveCost, OrderOfRefsDoesNotMatter) {
-  Mesh mesh = parse("a:2,b:3,c:4");
+  Mesh mesh = parseMesh("a:2,b:3,c:4");
   Refs forward = {{"a", 1, 2}, {"b", 1, 3}, {"c", 1, 2}, {"c", 2, 2}};
   Refs backward(forward.rbegin(), forward.rend());
   for (CollectiveKind kind :
@@ -136,7 +136,7 @@ TEST(CollectiveCost, OrderOfRefsDoesNotMatter) {
 }
 
 TEST(CollectiveCost, Examples) {
-  Mesh mesh = parse("node:2,tensor:2,gpu:4");
+  Mesh mesh = parseMesh("node:2,tensor:2,gpu:4");
   Refs refs = {{"node", 1, 2}, {"gpu", 1, 4}};
   auto sent = [&](CollectiveKind kind) {
     return getSentBytes(mesh, kind, refs, 80);
@@ -157,7 +157,7 @@ TEST(CollectiveCost, Examples) {
 }
 
 TEST(CollectiveCost, BytesBeyond32Bits) {
-  Mesh mesh = parse("node:64,gpu:8");
+  Mesh mesh = parseMesh("node:64,gpu:8");
   EXPECT_EQ(getSentBytes(mesh, CollectiveKind::AllGather,
                          {{"node", 1, 64}, {"gpu", 1, 8}}, int64_t(1) << 32),
             (Bytes{int64_t(63) << 32, int64_t(7 * 64) << 32}));

@@ -13,7 +13,7 @@ using namespace zpp;
 
 namespace {
 
-DeviceModel parse(const std::string &spec) {
+DeviceModel parseDevice(const std::string &spec) {
   std::string error;
   std::optional<DeviceModel> model = DeviceModel::parse(spec, error);
   EXPECT_TRUE(model) << error;
@@ -21,14 +21,15 @@ DeviceModel parse(const std::string &spec) {
 }
 
 TEST(DeviceModelTest, NamesStandForDataSheets) {
-  DeviceModel named = parse("h200"), given = parse("989tflops,4800gbyte");
+  DeviceModel named = parseDevice("h200"),
+              given = parseDevice("989tflops,4800gbyte");
   EXPECT_EQ(named.getProductUsec(1e12, 16, 0),
             given.getProductUsec(1e12, 16, 0));
   EXPECT_EQ(named.getMemoryUsec(1e9), given.getMemoryUsec(1e9));
 }
 
 TEST(DeviceModelTest, AProductTakesTimeForOperationsOrForBytes) {
-  DeviceModel model = parse("100tflops,1000gbyte");
+  DeviceModel model = parseDevice("100tflops,1000gbyte");
   EXPECT_DOUBLE_EQ(model.getProductUsec(60e6, 16, 0), 1);
   EXPECT_DOUBLE_EQ(model.getProductUsec(60e6, 32, 0), 8);
   EXPECT_DOUBLE_EQ(model.getProductUsec(60e6, 16, 7.5e6), 10);

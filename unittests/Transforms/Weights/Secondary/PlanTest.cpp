@@ -56,7 +56,7 @@ std::string getLoop(const std::string &ops, const std::string &tag) {
   )";
 }
 
-std::string getLoops(const std::string &ops) {
+std::string getLayerLoops(const std::string &ops) {
   auto constant = [](const std::string &value) {
     return "%c" + value + " = \"stablehlo.constant\"() <{value = dense<" +
            value + "> : tensor<i32>}> : () -> tensor<i32>\n";
@@ -151,7 +151,7 @@ template <typename WayT> std::optional<WayT> decideWay(ParsedModule &module) {
 }
 
 TEST(SecondaryPlanTest, HoistsAStack) {
-  ParsedModule module(getLoops(R"(%l1 = "stablehlo.negate"(%l)
+  ParsedModule module(getLayerLoops(R"(%l1 = "stablehlo.negate"(%l)
     : (tensor<2xf32>) -> tensor<2xf32>
   )"));
   auto way = decideWay<HoistStack>(module);
@@ -163,7 +163,7 @@ TEST(SecondaryPlanTest, HoistsAStack) {
 
 // A weight that each iteration computes from two tensors has no stack.
 TEST(SecondaryPlanTest, KeepsInLoop) {
-  ParsedModule module(getLoops(R"(%l1 = "stablehlo.add"(%l, %v)
+  ParsedModule module(getLayerLoops(R"(%l1 = "stablehlo.add"(%l, %v)
     : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   )"));
   auto way = decideWay<KeepInLoop>(module);
@@ -179,7 +179,7 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
 TEST(SecondaryPlanTest, KeepsInIterations) {
   auto isInLoop = [](const std::string &op, BetweenSteps betweenSteps,
                      int64_t layers) {
-    ParsedModule module(getLoops("%l1 = \"stablehlo." + op + R"("(%l)
+    ParsedModule module(getLayerLoops("%l1 = \"stablehlo." + op + R"("(%l)
       : (tensor<2xf32>) -> tensor<2xf32>
     )"));
     LoopPlan plan;
@@ -201,7 +201,7 @@ TEST(SecondaryPlanTest, KeepsInIterations) {
 
 TEST(SecondaryPlanTest, LeavesOtherLoopsAlone) {
   // What an iteration hands on chooses the weight.
-  ParsedModule module(getLoops(R"(%l1 = "stablehlo.add"(%l, %a)
+  ParsedModule module(getLayerLoops(R"(%l1 = "stablehlo.add"(%l, %a)
     : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   )"));
   WhileView loop(module.op("loop of forward"));
