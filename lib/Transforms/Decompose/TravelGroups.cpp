@@ -85,6 +85,10 @@ double Gaps::getUsecBetween(int64_t first, int64_t second) const {
 static constexpr int64_t kBuffersOfIteration = 4;
 static constexpr int64_t kLeastInIteration = 256 << 10;
 
+/// Outside of loops, small tensors join a large one of another gap if they are
+/// no more than this part of the largest ones.
+static constexpr int64_t kPartOfLarge = 16;
+
 /// True if `part` takes less time on the links of `machine` than it takes to
 /// start.
 static bool isSmall(const TravelPart &part, const Machine &machine) {
@@ -208,17 +212,30 @@ static bool areSmall(ArrayRef<TravelChain> chains) {
                       [](const TravelChain &chain) { return chain.isSmall; });
 }
 
-/// True if the chains of two neighboring gaps of a loop gain more by
+/// Returns the bytes of those `chains` that are small, or of those that are
+/// not.
+static int64_t getBytes(ArrayRef<TravelChain> chains, bool areSmall) {
+  int64_t bytes = 0;
+  for (const TravelChain &chain : chains)
+    if (chain.isSmall == areSmall)
+      bytes = addSaturating(bytes, chain.getBytes());
+  return bytes;
+}
+
+/// True if the chains of two neighboring gaps gain more by
 /// travelling together than they lose: the first ones arrive or start later by
 /// no more than the compute between them, and by no more than the links need
 /// for those that are sent before or after their time.
 static bool isNear(ArrayRef<TravelChain> first, ArrayRef<TravelChain> second,
-                   const LoopPlan &loop, const Gaps &gaps) {
+                   const std::optional<LoopPlan> &loop, const Gaps &gaps,
+                   int64_t mostSmall) {
   const TravelChain &last = first.back();
   if (areSmall(last.isGather() ? second : first))
-    return true;
+    return loop || getBytes(first, true) + getBytes(second, true) <= mostSmall;
+  if (!loop)
+    return false;
   // What an iteration needs first has nothing to hide under.
-  if (loop.layers == 0 && last.isGather() && last.gap == 0)
+  if (loop->layers == 0 && last.isGather() && last.gap == 0)
     return false;
   return gaps.getUsecBetween(last.gap, second.front().gap) <
          last.getLatencyUsec();
@@ -230,17 +247,27 @@ static SmallVector<SmallVector<TravelChain>>
 getNear(std::map<int64_t, SmallVector<TravelChain>> chains,
         const std::optional<LoopPlan> &loop, const Gaps &gaps) {
   SmallVector<SmallVector<TravelChain>> result;
+  // Outside of loops, layers of small tensors alone keep apart.
+  int64_t mostSmall = 0;
+  for (const auto &[gap, own] : chains)
+    mostSmall = std::max(mostSmall, getBytes(own, false) / kPartOfLarge);
   for (auto &[gap, own] : chains) {
-    if (result.empty() || !loop || !isNear(result.back(), own, *loop, gaps))
+    if (result.empty() || !isNear(result.back(), own, loop, gaps, mostSmall))
       result.emplace_back();
     llvm::move(own, std::back_inserter(result.back()));
   }
-  // No gradient of this layer is left that small ones could wait for. The links
+  // No gradient is left that small ones could wait for. In a layer, the links
   // are busy with those of the layer before.
-  if (loop && loop->layers > 0 && result.size() > 1 &&
-      !result.back().front().isGather() && areSmall(result.back())) {
+  if (result.size() > 1 && !result.back().front().isGather() &&
+      areSmall(result.back())) {
     SmallVector<TravelChain> last = result.pop_back_val();
-    llvm::move(last, std::back_inserter(result.back()));
+    SmallVector<TravelChain> &other = result.back();
+    bool isLayer = loop && loop->layers > 0;
+    if (isLayer || gaps.getUsecBetween(other.back().gap, last.front().gap) <
+                       last.front().getLatencyUsec())
+      llvm::move(last, std::back_inserter(other));
+    else
+      result.push_back(std::move(last));
   }
   return result;
 }

@@ -57,6 +57,14 @@ std::vector<double> ScatterHops::getExchanges(const LinkModel &model) const {
   return usec;
 }
 
+bool ScatterHops::isMostlyLatency(const LinkModel &model) const {
+  return llvm::all_of(getChunks(), [&](const auto &chunk) {
+    const auto &[hop, bytes] = chunk;
+    return model.isMostlyLatency(getSentBytes(
+        from.getMesh().getMesh(), CollectiveKind::AllToAll, hop, bytes));
+  });
+}
+
 double ScatterHops::getKernelUsec() const {
   // The first kernel reads the gradient, each other one what a hop sends.
   double usec = LinkModel::getKernelUsec(

@@ -35,6 +35,10 @@ struct ScatterHops {
   /// format.
   void dropFormatsThatDoNotPay();
 
+  /// True if all hops take less time on the links of `model` than they take to
+  /// start.
+  bool isMostlyLatency(const LinkModel &model) const;
+
   /// Time of the exchange of each hop on the links of `model`, and of what the
   /// kernels of all hops count.
   std::vector<double> getExchanges(const LinkModel &model) const;

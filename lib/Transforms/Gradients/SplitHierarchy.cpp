@@ -40,8 +40,12 @@ public:
         scatters.push_back(scatter);
     });
     // Small scatters are split only if they can travel with a large one.
-    bool hasLarge = false;
-    SmallVector<std::pair<ReduceScatterOp, Decision<Plan>>> plans;
+    llvm::DenseSet<std::pair<Block *, Attribute>> large;
+    auto getPlace = [](ReduceScatterOp scatter) {
+      return std::pair<Block *, Attribute>(scatter->getBlock(),
+                                           scatter.getAlongAttr());
+    };
+    std::vector<std::pair<ReduceScatterOp, Decision<Plan>>> plans;
     FailureOr<Machine> machine = Machine::get(getOperation());
     if (failed(machine))
       return signalPassFailure();
@@ -50,14 +54,15 @@ public:
       plans.push_back(
           {scatter, getPlan(scatter, *quants, machine->findLinks(mesh))});
       const Decision<Plan> &plan = plans.back().second;
-      hasLarge |= plan && plan->hops.isQuantized();
+      if (plan && plan->hops.isQuantized())
+        large.insert(getPlace(scatter));
     }
     for (auto &[scatter, plan] : plans) {
       if (!plan)
         leaveAlone(scatter, getArgument(), plan.getLeftAlone());
-      else if (plan->isSmall && !(splitSmall && hasLarge))
-        leaveAlone(scatter, getArgument(),
-                   "its chunks are so small that they would not shrink");
+      else if (plan->isSmall &&
+               !(splitSmall && large.contains(getPlace(scatter))))
+        leaveAlone(scatter, getArgument(), plan->whyAlone);
       else
         split(scatter, *plan);
     }
@@ -67,8 +72,10 @@ private:
   /// The hops of a scatter and their formats.
   struct Plan {
     ScatterHops hops;
-    /// No chunk would shrink, in any format.
+    /// It is split only to travel with others, unquantized.
     bool isSmall = false;
+    /// Why it is left alone if there are no others.
+    LeftAlone whyAlone{"its chunks are so small that they would not shrink"};
   };
 
   /// One of several hops, or what `zero-split-all-reduce` has made.
@@ -121,8 +128,13 @@ private:
     double usec = plan.hops.getKernelUsec();
     for (double exchange : plan.hops.getExchanges(*model))
       usec += exchange;
-    if (usec >= plain)
-      return LeftAlone::onLinks(plain, "in hops", usec);
+    if (usec < plain)
+      return plan;
+    plan.whyAlone = LeftAlone::onLinks(plain, "in hops", usec);
+    llvm::fill(plan.hops.quants, QuantAttr());
+    plan.isSmall = plan.hops.isMostlyLatency(*model);
+    if (!plan.isSmall)
+      return plan.whyAlone;
     return plan;
   }
 

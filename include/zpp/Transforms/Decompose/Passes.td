@@ -116,13 +116,15 @@ def CoalesceCollectivesPass : Zpp_ModulePass<"zero-coalesce-collectives"> {
     piece if later gathers read all of them, or all but a small part; each
     counts with the bytes that it had when it was kept.
 
-    In the body of a loop, tensors also join across heavy ops that take less
-    time on a fast device than another transfer would cost, and small tensors
-    join in any case: a gather the one before it, a gradient the one after it.
-    A gradient counts where it is computed, since scans scatter all of them at
-    the end of an iteration. Gathers that an iteration needs first take only
-    small ones along: nothing hides them. Where the loop becomes layers, its last gradients join the ones
-    before them if they are small.
+    Small tensors, which take less time on the links than they take to start,
+    also join across heavy ops: a gather the one before it, a gradient the one
+    after it. Outside of loops they do so up to a sixteenth of the largest
+    ones. In the body of a loop, others do so as well where that compute
+    takes less time on a fast device than another transfer would cost. A
+    gradient counts where it is computed there, since scans scatter all of them
+    at the end of an iteration. Gathers that an iteration needs first take only
+    small ones along: nothing hides them. Where the loop becomes layers, its
+    last gradients join the ones before them if they are small.
 
     ```
     exchange %a; exchange %b          ->  %ab = exchange [%a, %b]

@@ -53,6 +53,11 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     the one before it that of all tiers in between: `i8:i4` means i8 on every
     inner hop. A single format means one hop over the whole group.
 
+    What hops would not make faster is left alone. With `split-small`, scatters
+    that take less time on the links than they take to start are split all the
+    same, unquantized: they can travel with a quantized one of their block over
+    the same axes.
+
     With `rotate`, quantized hops send groups of that many elements multiplied by
     a Hadamard matrix. This spreads outliers, so that the steps of a block are
     finer.
@@ -66,8 +71,7 @@ def SplitHierarchyPass : Zpp_ModulePass<"zero-split-hierarchy"> {
     FormatsOption,
     BlockOption,
     RotateOption,
-    SplitSmallOption<"scatters whose chunks are too small to shrink, "
-                     "unquantized">,
+    SplitSmallOption<"small scatters beside large ones, unquantized">,
     SplitExactOption,
   ];
 }

@@ -285,15 +285,28 @@ static std::vector<int64_t> addUpBetween(llvm::ArrayRef<int64_t> sizes,
   return sums;
 }
 
+/// The part of a transfer that small tensors of other layers may add to it.
+static constexpr int64_t kPartOfOthers = 64;
+
+/// Adds `index` to those of about the same size.
+static void addAlike(std::map<int64_t, std::vector<size_t>> &bySize,
+                     int64_t size, size_t index) {
+  int64_t part = size / kPartOfOthers;
+  auto it = bySize.lower_bound(size - part);
+  if (it == bySize.end() || it->first - size > part)
+    it = bySize.try_emplace(size).first;
+  it->second.push_back(index);
+}
+
 /// Returns the bytes of a layer: what comes from a transfer to the next one of
 /// its kind, if those are three or more and have most of the bytes. Transfers
-/// of one size are of one kind. A layer may have several of them: then it goes
-/// from the longest way to the next one to the next such way.
+/// of about one size are of one kind. A layer may have several of them: then it
+/// goes from the longest way to the next one to the next such way.
 static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
   constexpr size_t kMostOfLayer = 8;
   std::map<int64_t, std::vector<size_t>> kinds;
   for (size_t i = 0; i < sizes.size(); ++i)
-    kinds[sizes[i]].push_back(i);
+    addAlike(kinds, sizes[i], i);
   const auto &places =
       std::max_element(kinds.begin(), kinds.end(), [](auto &a, auto &b) {
         return static_cast<double>(a.first) * a.second.size() <
@@ -306,13 +319,17 @@ static std::optional<int64_t> findLayerBytes(llvm::ArrayRef<int64_t> sizes) {
   std::vector<int64_t> ways = addUpBetween(sizes, places);
   std::map<int64_t, std::vector<size_t>> byLength;
   for (size_t i = 0; i < ways.size(); ++i)
-    byLength[ways[i]].push_back(places[i]);
+    addAlike(byLength, ways[i], places[i]);
   for (const auto &[length, begins] : llvm::reverse(byLength))
     if (begins.size() > 1 && begins.size() * kMostOfLayer >= ways.size()) {
       std::vector<int64_t> layers = addUpBetween(sizes, begins);
       auto middle = layers.begin() + layers.size() / 2;
       std::nth_element(layers.begin(), middle, layers.end());
-      return *middle;
+      // Two layers next to each other may be larger than two of that size.
+      auto [least, most] = std::minmax_element(
+          places.begin(), places.end(),
+          [&](size_t a, size_t b) { return sizes[a] < sizes[b]; });
+      return addUpAll({*middle, sizes[*most] - sizes[*least]});
     }
   return std::nullopt;
 }

@@ -309,6 +309,11 @@ TEST(BudgetTest, LayersRepeat) {
   EXPECT_EQ(getBudget(sizes, true), 940);
   EXPECT_EQ(getBudget(std::vector<int64_t>(40, 600), true), 1024);
   EXPECT_EQ(getBudget(std::vector<int64_t>(40, 1100), true), 1100);
+  // Small tensors travel with one of the layers.
+  std::vector<int64_t> alike(3, 6400);
+  alike[1] = 6401;
+  alike.push_back(6400);
+  EXPECT_EQ(getBudget(alike, false), 6402);
   // A tensor that is larger than a layer.
   sizes.back() = 1000;
   EXPECT_EQ(getBudget(sizes, false), 1000);
