@@ -235,7 +235,6 @@ public:
           BlockSchedule(nested, budget, heavy, provenances, events)
               .run(nextTransfer);
     }
-    settle();
   }
 
 private:

@@ -71,7 +71,7 @@ def render(report: Mapping[str, Any], title: str) -> str:
                    "secondary_bytes", "accumulated_bytes", "state_bytes")))]
     time = report.get("time", {})
     if time.get("tasks"):
-        parts += ["<h2>Predicted timeline</h2>",
+        parts += ["<h2>Predicted timeline</h2>", f"<p>{escape(_bound(time))}</p>",
                   "<figure>" + draw(title, f"on {shape}", ("compute", *tiers), [
                       Step("this step", time["usec"] / 1e6, time["tasks"])]) + "</figure>"]
     left = [entry for entry in entries if entry["reason"]]
@@ -128,3 +128,14 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         "<tr>" + "".join(map(cell, row, numbers)) + "</tr>" for row in rows)
     return (f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
             f"</table>")
+
+
+def _bound(time: Mapping[str, Any]) -> str:
+    """How far the predicted step is above its bound, and what makes that so long."""
+    usec, bound = time["usec"], time["bound_usec"]
+    above = max(0.0, usec / bound - 1) if bound else 0.0
+    reasons = ", ".join(
+        f"{stream} {part / bound:.0%}" for stream, part in
+        sorted(time["bound_by"].items(), key=lambda by: -by[1]) if part >= bound / 100)
+    return (f"{usec / 1000:.2f} ms, {above:.1%} above the bound of any schedule"
+            + (f", which is {reasons}" if reasons else ""))

@@ -6,6 +6,7 @@ import html.parser
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -164,6 +165,8 @@ def test_a_page(forms, tmp_path, capsys):
                  "--device", "h100"]) == 0
     timed = _Page(page.read_text())
     assert not timed.open and timed.tags.count("rect") > 1
+    assert any(re.fullmatch(r"[\d.]+ ms, [\d.]+% above the bound of any schedule, "
+                            r"which is .*\d%", text) for text in timed.texts)
     assert main(["report", str(source), "--device", "h100"]) == 1
     assert "expected --html with --device" in capsys.readouterr().err
 

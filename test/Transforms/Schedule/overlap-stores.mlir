@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=10000000 --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=5000000 --remarks-filter=none | FileCheck %s
 // RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=100000000 --remarks-filter=none | FileCheck %s --check-prefix=LATE
 
 // A layer that has been waited for to make room is stored at once, and the stack

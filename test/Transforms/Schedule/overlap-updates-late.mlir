@@ -1,4 +1,4 @@
-// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=4194304 --remarks-filter=none | FileCheck %s
+// RUN: zpp-opt %s --zero-overlap-collectives=prefetch-bytes=2097152 --remarks-filter=none | FileCheck %s
 
 // With room for one gradient at a time, an update whose gradient is there is
 // computed while the next one is on the way: ties keep XLA from computing it

@@ -77,6 +77,31 @@ func.func @clipped(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tenso
   return %new.w, %new.v : tensor<512x512xf32>, tensor<512x512xf32>
 }
 
+// An update that is written before the last product, as the partitioner does,
+// keeps that product from nothing.
+
+// CHECK-LABEL: func @early
+func.func @early(%x: tensor<1024x1024xf32>, %w: tensor<512x512xf32>, %v: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>) {
+  %a = stablehlo.slice %x [0:1024, 0:512] : (tensor<1024x1024xf32>) -> tensor<1024x512xf32>
+  // CHECK: %[[FIRST:.*]] = stablehlo.tanh
+  %first = stablehlo.tanh %a : tensor<1024x512xf32>
+  %s1 = zero.start @zpp_host::@scatter(%first) {origins = [{role = "gradient"}]} : (tensor<1024x512xf32>) -> tensor<512x512xf32>
+  %g1 = zero.wait %s1 from(%first : tensor<1024x512xf32>) : tensor<512x512xf32>
+  // What no gradient is needed for stays, and so does what the product needs.
+  // CHECK: stablehlo.negate
+  // CHECK: zero.wait
+  // CHECK: stablehlo.abs
+  // CHECK: "stablehlo.dot_general"
+  // CHECK: stablehlo.multiply
+  // CHECK: stablehlo.subtract
+  %decayed = stablehlo.negate %w : tensor<512x512xf32>
+  %moment = stablehlo.multiply %g1, %g1 : tensor<512x512xf32>
+  %new.w = stablehlo.subtract %decayed, %moment : tensor<512x512xf32>
+  %scale = stablehlo.abs %g1 : tensor<512x512xf32>
+  %last = "stablehlo.dot_general"(%scale, %v) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  return %new.w, %moment, %last : tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>
+}
+
 // Calls keep their order: the one of the second gradient may do more than its
 // result shows, so the other one follows it.
 

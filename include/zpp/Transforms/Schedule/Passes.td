@@ -72,7 +72,8 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
     - A scatter of gradients starts once its gradient is available, and is
       waited for where its result is needed. Arithmetic that nothing else reads,
       such as a scale, moves with it. It is waited for earlier only if
-      `prefetch-bytes` are in flight and another scatter is to start.
+      `prefetch-bytes` are in flight, or twice as many after the last heavy op,
+      and another scatter is to start.
 
     With `prefetch-bytes=-1` each block has what one layer needs, and at least
     256 MiB: the bytes of the largest one of its layers, which are the transfers
@@ -94,8 +95,9 @@ def OverlapCollectivesPass : Zpp_ModulePass<"zero-overlap-collectives"> {
       would leave much of this work for the end and keep its operands in memory.
       For the same reason a layer of a stack that a wait brings to make room is
       stored behind it, and the stack passes through the next wait.
-    - After the last heavy op, outside of loops, ops are sorted by the scatters
-      that they need, and updates of at least 1 MiB pass through the next wait.
+    - Outside of loops, what depends on scatters stands after the last heavy op
+      if no compute needs it. Ops there are sorted by the scatters that they
+      need, and updates of at least 1 MiB pass through the next wait.
       XLA would wait for all gradients first. So the last ones are on the way
       while the weights of earlier ones are updated. Where a start comes before
       such updates, their gradients pass through it: XLA would run the updates

@@ -7,6 +7,7 @@
 
 #include "Plan.h"
 
+#include "zpp/Support/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -234,9 +235,14 @@ private:
       placement.waitBefore = scatter.need;
       placement.exposure = OverlapPlan::Exposure::NoCompute;
       inFlight.waitBefore(before);
+      // When all is computed, memory is free, and a wait would keep updates
+      // waiting.
+      int64_t budget = findHeavy(before) == problem.heavy.end()
+                           ? multiplySaturating(problem.budget, 2)
+                           : problem.budget;
       while (std::optional<size_t> oldest = inFlight.getOldest()) {
         Placement &placement = plan.placements[firstPlacement + *oldest];
-        if (scatter.bytes <= problem.budget - inFlight.getBytes() ||
+        if (scatter.bytes <= budget - inFlight.getBytes() ||
             placement.startBefore > before)
           break;
         inFlight.wait(*oldest);

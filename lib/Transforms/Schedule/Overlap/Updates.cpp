@@ -112,7 +112,43 @@ private:
 };
 } // namespace
 
+/// Moves what depends on scatters after `last`, the last heavy op, unless
+/// something before that needs it. The partitioner prints an update where its
+/// gradient is computed: the compute would wait for the scatter there. Layers
+/// of stacks are stored when they are there, so that they need no memory of
+/// their own.
+static void delayUpdates(Block &block, Operation *last) {
+  llvm::DenseSet<Operation *> scattered, early{last};
+  SmallVector<Operation *> updates;
+  for (Operation &op : llvm::make_range(block.begin(), last->getIterator())) {
+    early.insert(&op);
+    auto wait = dyn_cast<WaitOp>(op);
+    bool isUpdate = isFreelyPlaced(&op) &&
+                    !isNamed(&op, guest::kDynamicUpdateSlice) &&
+                    llvm::any_of(op.getOperands(), [&](Value operand) {
+                      return scattered.contains(operand.getDefiningOp());
+                    });
+    if (isUpdate)
+      updates.push_back(&op);
+    if (isUpdate || (wait && hasRole(wait.getStart(), Role::Gradient)))
+      scattered.insert(&op);
+  }
+  Operation *next = last->getNextNode();
+  for (Operation *op : llvm::reverse(updates)) {
+    if (llvm::any_of(op->getUsers(), [&](Operation *user) {
+          return early.contains(block.findAncestorOpInBlock(*user));
+        }))
+      continue;
+    op->moveBefore(next);
+    early.erase(op);
+    next = op;
+  }
+}
+
 void zpp::sortUpdates(Block &block, HeavyOps &compute) {
-  if (SmallVector<Operation *> heavy = compute.getIn(block); !heavy.empty())
-    UpdateSorter(block, heavy.back()).run();
+  SmallVector<Operation *> heavy = compute.getIn(block);
+  if (heavy.empty())
+    return;
+  delayUpdates(block, heavy.back());
+  UpdateSorter(block, heavy.back()).run();
 }
