@@ -106,6 +106,18 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // scatters.
   pm.addPass(createImportPartitionedPass());
 
+  // It also splits the products of momenta; whole ones need one gather, which
+  // then has a role.
+  if (isOn(options.moments)) {
+    JoinProductsPassOptions join;
+    join.mesh = options.mesh;
+    join.links = options.links;
+    join.device = options.device;
+    join.weightsOf = options.weightsOf;
+    join.gradientsOf = options.gradientsOf;
+    pm.addPass(createJoinProductsPass(join));
+  }
+
   // Everything below works on zero ops, so import comes first. Collectives that
   // are not to be rewritten are not imported, and stay as they are.
   ImportCollectivesPassOptions import;

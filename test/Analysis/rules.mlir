@@ -2169,7 +2169,7 @@ func.func @r19_moment_not(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %q: tensor
     stablehlo.return %add : tensor<f32>
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
-  // expected-remark@+1 {{it gathers a gradient or momentum that products contract, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where XLA splits products of what is not constrained to be replicated (R19)}}
+  // expected-remark@+1 {{it gathers a gradient or momentum that products contract, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where products are split, which moments=i8 joins, or says in a remark why not (R19)}}
   %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
   %u = stablehlo.dot %q, %all : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
   %new = stablehlo.subtract %w, %u : tensor<4x32xf32>

@@ -317,8 +317,8 @@ private:
                 return !contains(all, operand);
               }))
             return "a product contracts it with something else: a root, a "
-                   "projection, or a device's part, where XLA splits products "
-                   "of what is not constrained to be replicated";
+                   "projection, or a device's part, where products are split, "
+                   "which moments=i8 joins, or says in a remark why not";
         } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
                    !isElementwise(op) && !isNamed(op, guest::kReduce) &&
                    !isNamed(op, guest::kBroadcastInDim)) {

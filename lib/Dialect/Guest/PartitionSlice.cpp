@@ -306,15 +306,29 @@ std::optional<int64_t> zpp::getResultDim(Operation *op, int64_t dim) {
 
 Value zpp::buildOnPart(OpBuilder &builder, Operation *op, Value operand,
                        int64_t dim, int64_t size) {
-  auto type = cast<RankedTensorType>(op->getResult(0).getType());
-  SmallVector<int64_t> shape(type.getShape());
-  shape[dim] = size;
   OperationState state(op->getLoc(), op->getName());
   state.addOperands(operand);
-  state.addTypes(type.clone(shape));
+  state.addTypes(resizeDim(op->getResult(0).getType(), dim, size));
   state.propertiesAttr = op->getPropertiesAsAttribute();
   state.addAttributes(op->getDiscardableAttrDictionary().getValue());
   return builder.create(state)->getResult(0);
+}
+
+RankedTensorType zpp::resizeDim(Type type, int64_t dim, int64_t size) {
+  auto tensor = cast<RankedTensorType>(type);
+  SmallVector<int64_t> shape(tensor.getShape());
+  shape[dim] = size;
+  return tensor.clone(shape);
+}
+
+void zpp::resizeSplat(OpOperand &operand, int64_t dim, int64_t size) {
+  OpBuilder builder(operand.getOwner());
+  Operation *splat = builder.clone(*operand.get().getDefiningOp());
+  RankedTensorType type = resizeDim(operand.get().getType(), dim, size);
+  if (auto value = dyn_cast_or_null<DenseElementsAttr>(splat->getAttr("value")))
+    splat->setAttr("value", value.resizeSplat(type));
+  splat->getResult(0).setType(type);
+  operand.set(splat->getResult(0));
 }
 
 //===----------------------------------------------------------------------===//

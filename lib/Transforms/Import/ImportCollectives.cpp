@@ -15,6 +15,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Support/Limits.h"
+#include "zpp/Transforms/Import/SentBytes.h"
 #include "zpp/Transforms/Loops/Planned.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/Report.h"
@@ -95,7 +96,11 @@ public:
     auto meshAttr = MeshAttr::get(&getContext(), *stepMesh);
     SmallVector<Value> inputs = getInputs(collectives);
     for (auto [collective, input] : llvm::zip_equal(collectives, inputs)) {
-      describe(collective, getOrigin(collective, *stepMesh, nextId++));
+      Origin origin = getOrigin(collective, *stepMesh, nextId++);
+      if (auto sent = dyn_cast_or_null<DenseI64ArrayAttr>(
+              collective.op->removeAttr(kSentAttr)))
+        origin.before = sent.asArrayRef().vec();
+      describe(collective, origin);
       if (updated && collective.isState)
         collective.op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
       else if (!collective.reason.empty())

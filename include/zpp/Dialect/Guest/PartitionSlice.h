@@ -14,6 +14,7 @@
 #ifndef ZPP_DIALECT_GUEST_PARTITIONSLICE_H
 #define ZPP_DIALECT_GUEST_PARTITIONSLICE_H
 
+#include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/PatternMatch.h"
 
@@ -76,6 +77,13 @@ std::optional<int64_t> getResultDim(mlir::Operation *op, int64_t dim);
 /// its operand: `size` elements in dim `dim` of the result.
 mlir::Value buildOnPart(mlir::OpBuilder &builder, mlir::Operation *op,
                         mlir::Value operand, int64_t dim, int64_t size);
+
+/// `type`, of a tensor, with `size` in dim `dim`.
+mlir::RankedTensorType resizeDim(mlir::Type type, int64_t dim, int64_t size);
+
+/// Has `operand`, a broadcast or a constant of elements that are all alike, be
+/// one with `size` in dim `dim`.
+void resizeSplat(mlir::OpOperand &operand, int64_t dim, int64_t size);
 
 /// Removes leftovers of XLA's partitioner that no pass should see: `mhlo.copy`,
 /// which equals its operand, and attributes for layouts. Returns the number of

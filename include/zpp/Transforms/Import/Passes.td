@@ -75,6 +75,33 @@ def ImportPartitionedPass : Zpp_ModulePass<"zero-import-partitioned"> {
   }];
 }
 
+def JoinProductsPass : Zpp_ModulePass<"zero-join-products"> {
+  let summary = "Gather momenta once, whose products are split (Muon)";
+  let description = [{
+    Of a momentum that each device has a slice of, XLA's partitioner splits the
+    product with itself and all products of an orthogonalization, and so may a
+    step itself: each needs a gather of one operand, or a sum of what devices
+    make of their slices. From the slice on, this pass follows what a device has
+    of each tensor: all of it, the slice of a dim, or a summand. Ops of which
+    that is known, in loops as well, then work on whole tensors behind one
+    gather, and each device cuts its slice out of what others read. Numbers that
+    such ops read must be alike on all devices.
+
+    Sums are then taken in another order. So this is done only where the gather
+    has the role of a moment (docs/rules.md, R19), which the pass asks on a copy
+    of the module, and where it sends less than the collectives in whose place
+    it stands, or takes less time where links are known. `zero-assign-owners`
+    can have each matrix computed by one device instead of all.
+  }];
+  let options = [
+    MeshOption<"the module's own mesh">,
+    LinksOption<"not known">,
+    DeviceOption<"A device, such as h100 (default: not known)">,
+    WeightsOfOption<>,
+    GradientsOfOption<>,
+  ];
+}
+
 def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
   let summary = "Import weight gathers and gradient sums (ZeRO-3, 2.2)";
   let description = [{

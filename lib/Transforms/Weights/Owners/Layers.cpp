@@ -15,14 +15,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// `type` with `layers` in dim `dim`.
-static RankedTensorType resize(Type type, int64_t dim, int64_t layers) {
-  auto tensor = cast<RankedTensorType>(type);
-  SmallVector<int64_t> shape(tensor.getShape());
-  shape[dim] = layers;
-  return tensor.clone(shape);
-}
-
 /// True if `value`, which follows from no layer, has the same elements for all
 /// positions of dim `dim`.
 static bool isSplatAlong(Value value, int64_t dim) {
@@ -159,18 +151,6 @@ Decision<LayerDims> zpp::findLayers(const OwnedWork &work) {
   return dims;
 }
 
-/// Has `operand`, of an elementwise op, read `layers` layers in dim `dim` of
-/// what follows from none.
-static void resizeSplat(OpOperand &operand, int64_t dim, int64_t layers) {
-  OpBuilder builder(operand.getOwner());
-  Operation *splat = builder.clone(*operand.get().getDefiningOp());
-  RankedTensorType type = resize(operand.get().getType(), dim, layers);
-  if (auto value = dyn_cast_or_null<DenseElementsAttr>(splat->getAttr("value")))
-    splat->setAttr("value", value.resizeSplat(type));
-  splat->getResult(0).setType(type);
-  operand.set(splat->getResult(0));
-}
-
 void zpp::setLayers(const OwnedWork &work, const LayerDims &dims, Value stack) {
   int64_t layers = cast<RankedTensorType>(stack.getType()).getDimSize(0);
   SmallVector<std::pair<OpOperand *, int64_t>> splats;
@@ -183,6 +163,6 @@ void zpp::setLayers(const OwnedWork &work, const LayerDims &dims, Value stack) {
     resizeSplat(*operand, dim, layers);
   for (auto [value, dim] : dims)
     if (value != work.whole)
-      value.setType(resize(value.getType(), dim, layers));
+      value.setType(resizeDim(value.getType(), dim, layers));
   Value(work.whole).replaceAllUsesWith(stack);
 }
