@@ -8,10 +8,8 @@
 
 // CHECK-DAG: loc("zpp.start all_gather weight #0 state['params']['embed'] and 9 more, 592 B over node, 3.6 kB over gpu, i8"
 // CHECK-DAG: loc("zpp.wait all_gather weight #0 state['params']['embed'] and 9 more, 592 B over node, 3.6 kB over gpu, i8"
-// CHECK-DAG: loc("zpp.start reduce_scatter gradient #19 and 9 more, 368 B over node, 3.3 kB over gpu, i8:i4"
-// What is too small for a format has none, and a gather within the node sends
-// nothing between nodes.
-// CHECK-DAG: loc("zpp.start reduce_scatter gradient #11, 4 B over node, 24 B over gpu"
+// CHECK-DAG: loc("zpp.start reduce_scatter gradient #11 and 10 more, 368 B over node, 3.3 kB over gpu, i8:i4"
+// A gather within the node sends nothing between nodes.
 // CHECK-DAG: loc("zpp.start all_gather weight #12 state['params']['layers'][0]['gain1'] and 6 more, 2.9 kB over gpu, i8"
 
 // Without a format there is none to show.
