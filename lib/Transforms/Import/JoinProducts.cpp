@@ -22,6 +22,7 @@
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
+#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Import/SentBytes.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -107,7 +108,8 @@ static Operation *joinProducts(const SplitProducts &split) {
       op->getResult(0).replaceAllUsesWith(op->getOperand(0));
     else if (auto share = split.shares.find(op->getResult(0));
              share != split.shares.end() &&
-             share->second.kind == Share::Kind::Slice)
+             share->second.kind == Share::Kind::Slice && !isBarrier(op) &&
+             !WhileView::get(op))
       resizeSplats(op, split, share->second.dim);
   }
   for (Operation *op : split.ops)

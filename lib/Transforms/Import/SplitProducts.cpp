@@ -156,8 +156,14 @@ private:
     auto readsInside = [&](Operation &op) {
       return containsOp(&op, [&](Operation *inner) { return reads(inner); });
     };
+    // Devices that run other numbers of iterations have parts of different
+    // tensors.
     bool isKnown =
         llvm::none_of(loop.getCondition(), readsInside) &&
+        llvm::all_of(loop.getPredicates(),
+                     [&](Value predicate) {
+                       return sameValues.contains(predicate, split.groups);
+                     }) &&
         llvm::all_of(loop.getBody(),
                      [&](Operation &op) {
                        return &op == loop.getYield() || !readsInside(op) ||
@@ -299,8 +305,12 @@ private:
       std::optional<Share> share = getOperandShare(operand);
       if (!share || share->kind == Kind::Summand)
         return std::nullopt;
-      if (share->kind == Kind::Splat)
+      if (share->kind == Kind::Splat) {
+        // What a loop or a barrier hands on keeps its shape.
+        if (!getSplat(operand))
+          return std::nullopt;
         continue;
+      }
       if (found && *found != *share)
         return std::nullopt;
       found = share;
@@ -418,6 +428,17 @@ static std::optional<SplitProducts> readGram(Operation *product,
   return SplitProducts{product, slice, *dim, std::move(*groups), {}, {}};
 }
 
+/// True if `split` would change ops, or begins with a value, that one of
+/// `others` changes.
+static bool isShared(const SplitProducts &split,
+                     ArrayRef<SplitProducts> others) {
+  return llvm::any_of(others, [&](const SplitProducts &other) {
+    return (other.slice != split.slice && other.shares.contains(split.slice)) ||
+           llvm::any_of(split.ops,
+                        [&](Operation *op) { return other.ops.contains(op); });
+  });
+}
+
 std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
   std::vector<SplitProducts> found;
   ModuleCopies copies = getModuleCopies(module);
@@ -435,7 +456,7 @@ std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
     if (!split)
       return;
     ShareFlow(*split, tables, sameValues).run();
-    if (!split->ops.contains(op))
+    if (!split->ops.contains(op) || isShared(*split, found))
       return;
     known.insert(split->ops.begin(), split->ops.end());
     found.push_back(std::move(*split));
