@@ -133,11 +133,21 @@ static void delayUpdates(Block &block, Operation *last) {
     if (isUpdate || (wait && hasRole(wait.getStart(), Role::Gradient)))
       scattered.insert(&op);
   }
+  auto isRead = [&](Operation *op) {
+    return llvm::any_of(op->getUsers(), [&](Operation *user) {
+      return early.contains(block.findAncestorOpInBlock(*user));
+    });
+  };
+  // The next hop of a sum can start under compute, too.
   Operation *next = last->getNextNode();
+  for (Operation &op :
+       llvm::reverse(llvm::make_range(next->getIterator(), block.end()))) {
+    auto start = dyn_cast<StartOp>(op);
+    if ((start && hasRole(start, Role::Gradient)) || isRead(&op))
+      early.insert(&op);
+  }
   for (Operation *op : llvm::reverse(updates)) {
-    if (llvm::any_of(op->getUsers(), [&](Operation *user) {
-          return early.contains(block.findAncestorOpInBlock(*user));
-        }))
+    if (isRead(op))
       continue;
     op->moveBefore(next);
     early.erase(op);
