@@ -100,6 +100,19 @@ static void verifyPhase(OpPassManager &pm, PipelinePhase phase) {
   pm.addPass(createVerifyPhasePass(verify));
 }
 
+/// Returns the options of a pass that reads a step as it was written, with what
+/// is said of the step.
+template <typename PassOptions>
+static PassOptions getReadingOptions(const ZeroPPOptions &options) {
+  PassOptions reading;
+  reading.mesh = options.mesh;
+  reading.links = options.links;
+  reading.device = options.device;
+  reading.weightsOf = options.weightsOf;
+  reading.gradientsOf = options.gradientsOf;
+  return reading;
+}
+
 /// From collectives of StableHLO to those of the zero dialect.
 static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // XLA's partitioner spells scatters out (X14); the passes below look for
@@ -109,23 +122,13 @@ static void addImportPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   // It also splits the products of momenta; whole ones need one gather, which
   // then has a role.
   if (isOn(options.moments)) {
-    JoinProductsPassOptions join;
-    join.mesh = options.mesh;
-    join.links = options.links;
-    join.device = options.device;
-    join.weightsOf = options.weightsOf;
-    join.gradientsOf = options.gradientsOf;
-    pm.addPass(createJoinProductsPass(join));
+    pm.addPass(createJoinProductsPass(
+        getReadingOptions<JoinProductsPassOptions>(options)));
   }
 
   // Everything below works on zero ops, so import comes first. Collectives that
   // are not to be rewritten are not imported, and stay as they are.
-  ImportCollectivesPassOptions import;
-  import.mesh = options.mesh;
-  import.links = options.links;
-  import.device = options.device;
-  import.weightsOf = options.weightsOf;
-  import.gradientsOf = options.gradientsOf;
+  auto import = getReadingOptions<ImportCollectivesPassOptions>(options);
   import.weights =
       isOn(options.weights) || isOn(options.secondary) || options.regather;
   import.gradients = isOn(options.gradients);

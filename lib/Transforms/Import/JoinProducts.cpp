@@ -102,9 +102,11 @@ static Operation *joinProducts(const SplitProducts &split) {
   for (auto [value, share] : llvm::drop_begin(split.shares))
     if (share.kind == Share::Kind::Slice)
       widen(builder, split, value, share);
+  auto isIdentity = [](Operation *op) {
+    return getGuestCollective(op) || isNamed(op, guest::kDynamicSlice);
+  };
   for (Operation *op : split.ops) {
-    bool passes = getGuestCollective(op) || isNamed(op, guest::kDynamicSlice);
-    if (passes)
+    if (isIdentity(op))
       op->getResult(0).replaceAllUsesWith(op->getOperand(0));
     else if (auto share = split.shares.find(op->getResult(0));
              share != split.shares.end() &&
@@ -113,7 +115,7 @@ static Operation *joinProducts(const SplitProducts &split) {
       resizeSplats(op, split, share->second.dim);
   }
   for (Operation *op : split.ops)
-    if (getGuestCollective(op) || isNamed(op, guest::kDynamicSlice))
+    if (isIdentity(op))
       op->erase();
   return gather;
 }

@@ -428,17 +428,6 @@ static std::optional<SplitProducts> readGram(Operation *product,
   return SplitProducts{product, slice, *dim, std::move(*groups), {}, {}};
 }
 
-/// True if `split` would change ops, or begins with a value, that one of
-/// `others` changes.
-static bool isShared(const SplitProducts &split,
-                     ArrayRef<SplitProducts> others) {
-  return llvm::any_of(others, [&](const SplitProducts &other) {
-    return (other.slice != split.slice && other.shares.contains(split.slice)) ||
-           llvm::any_of(split.ops,
-                        [&](Operation *op) { return other.ops.contains(op); });
-  });
-}
-
 std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
   std::vector<SplitProducts> found;
   ModuleCopies copies = getModuleCopies(module);
@@ -456,7 +445,15 @@ std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
     if (!split)
       return;
     ShareFlow(*split, tables, sameValues).run();
-    if (!split->ops.contains(op) || isShared(*split, found))
+    // Only one of two can change an op, or the value that it begins with.
+    bool isShared =
+        llvm::any_of(split->ops,
+                     [&](Operation *own) { return known.contains(own); }) ||
+        llvm::any_of(found, [&](const SplitProducts &other) {
+          return other.slice != split->slice &&
+                 other.shares.contains(split->slice);
+        });
+    if (!split->ops.contains(op) || isShared)
       return;
     known.insert(split->ops.begin(), split->ops.end());
     found.push_back(std::move(*split));
