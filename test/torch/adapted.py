@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 
 import zpp.torch
-from zpp.torch import _pytorch
 from training import (BATCH, CLASSES, WIDTH, all_ranks, compress, device,
                       fully_shard, gathered_bytes, gathered_digest, replicated_mesh,
                       update)
@@ -76,8 +75,8 @@ def messages(options) -> tuple[int, int]:
     single type."""
     def count(model) -> int:
         sent: list[Callable] = []
-        gather = _pytorch._ALL_GATHER
-        with (mock.patch.object(dist, gather, note(getattr(dist, gather), sent)),
+        with (mock.patch.object(dist, "all_gather_into_tensor", note(
+                dist.all_gather_into_tensor, sent)),
               mock.patch.object(dist, "all_to_all_single", note(
                   dist.all_to_all_single, sent))):
             model[0].unshard()

@@ -361,18 +361,10 @@ record_range = torch._C._profiler._RecordFunctionFast
 
 # Exchanges of PyTorch ---------------------------------------------------------
 
-# Newer versions have other names for some, and the older ones as wrappers.
-_ALL_GATHER, _REDUCE_SCATTER = (
-    new if hasattr(dist, new) else old for new, old in (
-        ("all_gather_single", "all_gather_into_tensor"),
-        ("reduce_scatter_single", "reduce_scatter_tensor")))
-
-
 def all_gather(result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool = False
                ) -> dist.Work | None:
-    return getattr(dist, _ALL_GATHER)(result, source, group=group,
-                                      async_op=async_op)
+    return dist.all_gather_into_tensor(result, source, group, async_op)
 
 
 def all_to_all(result: torch.Tensor, source: torch.Tensor,
@@ -391,8 +383,7 @@ def all_gather_by_sends(result: torch.Tensor, source: torch.Tensor,
 def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
                    group: dist.ProcessGroup, op: Any, async_op: bool = False
                    ) -> dist.Work | None:
-    return getattr(dist, _REDUCE_SCATTER)(result, source, op=op, group=group,
-                                          async_op=async_op)
+    return dist.reduce_scatter_tensor(result, source, op, group, async_op)
 
 
 def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
