@@ -239,10 +239,9 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
                 came_from(text, path)
                 return "pretty" if is_pretty(text) else "generic", text
         from zpp.jax import _forms
-        source = _forms.read(content)
+        return _forms.read(content)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    return source.form, source.step or source.text
 
 
 def _text(step: Any) -> str:

@@ -38,13 +38,10 @@ def rewrite(step: Any,
     """
     options, auto = split_auto(options)
     options = options.replace(**changes)
+    step = _read(step)
     if not isinstance(step, str):
-        # The front end for JAX reads all other forms.
         from zpp import jax
-        if not jax.is_bytecode(step):
-            return jax.rewrite_step(jax.as_step(step), options, auto)
-        step = jax.to_text(step)
-    step = complete(step)
+        return jax.rewrite_step(step, options, auto)
     target = "portable" if options.target == "auto" else options.target
     result = rewrite_text(step, options, target, machine=auto.machine() if auto else None)
     options = with_choices(options, result)
@@ -81,8 +78,11 @@ def plan(step: Any, options: Options | None = None, /, *,
       TypeError, ValueError: where the step or an option is something else.
     """
     options = (options or Options()).replace(**changes)
-    text, options = module_of(step, options)
-    return plan_text(text, options, device=device, compute=compute,
+    step = _read(step)
+    if not isinstance(step, str):
+        from zpp import jax
+        step, options = jax.module_of_step(step, options)
+    return plan_text(step, options, device=device, compute=compute,
                      memory_limit=memory_limit, limits=limits)
 
 
@@ -101,11 +101,10 @@ def complete(text: str) -> str:
     return jax.complete_module(text)
 
 
-def module_of(step: Any, options: Options) -> tuple[str, Options]:
-    """The same as `zpp.jax.module_of_step`, also of text and bytecode."""
-    if isinstance(step, str):
-        return complete(step), options
-    from zpp import jax
-    if jax.is_bytecode(step):
-        return complete(jax.to_text(step)), options
-    return jax.module_of_step(jax.as_step(step), options)
+def _read(step: Any) -> Any:
+    """The text of a module with all collectives, or a step of the front end for JAX,
+    which reads all forms but text."""
+    if not isinstance(step, str):
+        from zpp import jax
+        step = jax.read_step(step)
+    return complete(step) if isinstance(step, str) else step

@@ -279,7 +279,7 @@ def test_groups_of_hlo_as_axes(axes, groups):
             f"  a = ({', '.join([part] * size)}) all-to-all({', '.join(['c'] * size)}), "
             f"channel_id=1, replica_groups={written}\n"
             f"  ROOT r = {part} get-tuple-element(a), index=0\n}}\n")
-        return _forms.read(text.encode()).text
+        return _forms.read(text.encode())[1]
 
     assert read(f"mesh['a'=2,'b'=4] {{{axes}}}") == read(groups)
 
@@ -291,7 +291,7 @@ def test_the_order_of_the_devices_of_a_mesh_in_hlo():
             "HloModule step, num_partitions=8\n"
             "ENTRY main {\n  p = f32[4]{0} parameter(0)\n"
             f"  ROOT r = f32[16]{{0}} all-gather(p), channel_id=1, dimensions={{0}}, "
-            f"replica_groups={groups}, use_global_device_ids=true\n}}\n").encode()).text
+            f"replica_groups={groups}, use_global_device_ids=true\n}}\n").encode())[1]
 
     assert read("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}") == read(
         "{{0,2,4,6},{1,3,5,7}}")

@@ -10,8 +10,7 @@ except ImportError as error:
     raise ImportError(f"zpp.jax needs JAX: pip install 'jax>=0.10.2' flatbuffers "
                       f"({error})") from error
 
-from zpp.jax._export import Step, as_step, complete_module, export
-from zpp.jax._export import is_bytecode, to_text
+from zpp.jax._export import Step, complete_module, export, read_step
 from zpp.jax._install import ModuleReport, install, report, uninstall
 from zpp.jax._jit import JittedStep, jit
 from zpp.jax._load import load
@@ -20,10 +19,10 @@ from zpp.jax._runtime import host_times, set_time_limit, synchronize
 from zpp.jax._save import save
 from zpp.jax._trace import trace
 
-__all__ = ["JittedStep", "ModuleReport", "Step", "as_step", "complete_module",
-           "export", "host_times", "install", "is_bytecode", "jit", "load",
-           "module_of_step", "report", "rewrite_step", "save",
-           "set_time_limit", "synchronize", "to_text", "trace", "uninstall"]
+__all__ = ["JittedStep", "ModuleReport", "Step", "complete_module", "export",
+           "host_times", "install", "jit", "load", "module_of_step", "read_step",
+           "report", "rewrite_step", "save", "set_time_limit", "synchronize", "trace",
+           "uninstall"]
 
 # Locations of ops are lines of the step, and never of this package.
 source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))

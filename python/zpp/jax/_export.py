@@ -228,9 +228,10 @@ def _callable(exported: jax.export.Exported) -> jax.export.Exported:
     return dataclasses.replace(exported, **{name: False})
 
 
-def as_step(step: Any) -> Step:
+def read_step(step: Any) -> Step | str:
     """The step in any form: the result of `zpp.export` or
-    `jax.jit(...).lower()`, a `jax.export.Exported` or its bytes.
+    `jax.jit(...).lower()`, a `jax.export.Exported` or its bytes; as text, where these
+    are of a module alone, in bytecode or a portable artifact.
 
     Raises:
       TypeError, ValueError: if it is something else.
@@ -240,7 +241,10 @@ def as_step(step: Any) -> Step:
     if isinstance(step, jax.stages.Lowered):
         return _from_lowered(step)
     if isinstance(step, bytes | bytearray | memoryview):
-        step = _deserialize(bytes(step))
+        step = bytes(step)
+        if step.startswith(_BYTECODE):
+            return _to_text(step)
+        step = _deserialize(step)
     if isinstance(step, jax.export.Exported):
         return Step(_callable(step), _donated_in(step), None)
     hint = ("; call .lower(...) of it with its arguments, or zpp.export"
@@ -256,7 +260,32 @@ def from_text(text: str, devices: int) -> Step:
     """A step that consists of a module alone, for the platform of this process.
     It takes flat arguments, donates none and returns a list."""
     with make_ir_context() as context:
-        return _from_module(ir.Module.parse(text, context), devices)
+        module = ir.Module.parse(text, context)
+        function = type_of(main_of(module))
+        inputs, results = (
+            tuple(jax.core.ShapedArray(*shape_of(each)) for each in types)
+            for types in (function.inputs, function.results))
+        serialized = artifact_of(module)
+    known = {
+        "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
+        "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
+        "out_avals": results, "nr_devices": devices,
+        "platforms": (jax.export.default_export_platform(),),
+        "mlir_module_serialized": serialized,
+        "calling_convention_version":
+            jax.export.maximum_supported_calling_convention_version,
+        "module_kept_var_idx": tuple(range(len(inputs)))}
+    # Shardings are in the module. There are no effects and no gradients.
+    nothing: dict[str, Any] = {
+        "_get_vjp": None, "_has_named_shardings": True,
+        "uses_global_constants": False}
+    for prefix, shapes in (("in", inputs), ("out", results)):
+        for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
+            nothing[name] = (None,) * len(shapes)
+    exported = jax.export.Exported(**{
+        field.name: known.get(field.name, nothing.get(field.name, ()))
+        for field in dataclasses.fields(jax.export.Exported)})
+    return Step(exported, (), None)
 
 
 def complete_module(text: str) -> str:
@@ -290,12 +319,7 @@ def complete_module(text: str) -> str:
 _BYTECODE = b"ML\xefR"
 
 
-def to_text(module: bytes) -> str:
-    """A module of StableHLO in bytecode, or in a portable artifact, as text.
-
-    Raises:
-      ValueError: if it is not a module.
-    """
+def _to_text(module: bytes) -> str:
     with make_ir_context() as context:
         try:
             parsed = stablehlo.deserialize_portable_artifact(context, module)
@@ -316,12 +340,6 @@ def _with_lines(module: ir.Module, name: str) -> str:
 
 #: A location that is a line.
 _LINE = re.compile(r'loc\(("(?:[^"\\]|\\.)*"):(\d+:\d+)\)')
-
-
-def is_bytecode(step: Any) -> bool:
-    """Whether these are the bytes of a module, not of an export."""
-    return isinstance(step, bytes | bytearray | memoryview) and (
-        bytes(step[:4]) == _BYTECODE)
 
 
 def _deserialize(content: bytes) -> jax.export.Exported:
@@ -354,34 +372,6 @@ def _from_lowered(lowered: jax.stages.Lowered) -> Step:
         jax.tree.leaves(lowered.args_info)) if info.donated)
     mesh = next(_meshes_of(list(arguments["in_shardings"])), None)
     return Step(_callable(exported), donated, mesh, callbacks=callbacks)
-
-
-def _from_module(module: ir.Module, devices: int) -> Step:
-    """A step made from a module, with flat arguments and a list of results."""
-    function = type_of(main_of(module))
-    inputs, results = (
-        tuple(jax.core.ShapedArray(*shape_of(each)) for each in types)
-        for types in (function.inputs, function.results))
-    known = {
-        "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
-        "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
-        "out_avals": results, "nr_devices": devices,
-        "platforms": (jax.export.default_export_platform(),),
-        "mlir_module_serialized": artifact_of(module),
-        "calling_convention_version":
-            jax.export.maximum_supported_calling_convention_version,
-        "module_kept_var_idx": tuple(range(len(inputs)))}
-    # Shardings are in the module. There are no effects and no gradients.
-    nothing: dict[str, Any] = {
-        "_get_vjp": None, "_has_named_shardings": True,
-        "uses_global_constants": False}
-    for prefix, shapes in (("in", inputs), ("out", results)):
-        for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
-            nothing[name] = (None,) * len(shapes)
-    exported = jax.export.Exported(**{
-        field.name: known.get(field.name, nothing.get(field.name, ()))
-        for field in dataclasses.fields(jax.export.Exported)})
-    return Step(exported, (), None)
 
 
 def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The forms that a step has in files, and the ways between them."""
 
-import dataclasses
 import re
 from collections.abc import Callable
 
@@ -10,36 +9,20 @@ from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._text import FORMS, TEXTS, is_pretty, read_message
-from zpp.jax._export import Step, as_step, to_text
+from zpp._text import FORMS, is_pretty, read_message
+from zpp.jax._export import Step, read_step
 from zpp.jax._modules import artifact_of, bytecode_of, entries_of, main_of, operations_in
 from zpp.jax._modules import text_of, to_hlo
 from zpp.jax._partitioner import hlo_module_in, with_listed_groups
 from zpp.jax._proto import write_field
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A step as read from a file."""
-
-    #: One of FORMS.
-    form: str
-    #: The module as text.
-    text: str
-    #: The export's knowledge beside the module, where it was an export.
-    step: Step | None = None
-
-
-def read(content: bytes) -> Source:
-    """Reads a step in any form."""
+def read(content: bytes) -> tuple[str, Step | str]:
+    """The form of a step that is no text for zpp-opt, and the step: an export, or a
+    module as text."""
     form = form_of(content)
-    if form == "export":
-        step = as_step(content)
-        return Source(form, step.text(), step)
-    if form in TEXTS:
-        return Source(form, content.decode())
-    if form in ("bytecode", "artifact"):
-        return Source(form, to_text(content))
+    if form in ("export", "bytecode", "artifact"):
+        return form, read_step(content)
     is_local = False
     try:
         if form == "hlo-text":
@@ -62,7 +45,7 @@ def read(content: bytes) -> Source:
             if _FRONTEND in attributes and _MACHINE in attributes[_FRONTEND]:
                 attributes[_MACHINE] = ir.DictAttr.get(
                     {"mesh": attributes[_FRONTEND][_MACHINE]}, context)
-            return Source(form, text_of(module))
+            return form, text_of(module)
     except Exception as error:
         # The whole operation may follow, with all of its types.
         message = read_message(error).split("\n")[0].removeprefix("error: ")
