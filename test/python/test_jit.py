@@ -43,7 +43,8 @@ def test_static_arguments_of_an_inner_jit():
     inner = jax.jit(scale, static_argnums=1)
     assert zpp.jit(inner, mesh="node:1")(1.0, 2)["result"] == 3
     fast = zpp.jit(inner, mesh="node:1")
-    fast._static_numbers = fast._static_names = ()
+    fast(1.0, 2)
+    fast._latest._static_numbers = fast._latest._static_names = ()
     with pytest.raises(TypeError, match="name static arguments in zpp.jit"):
         fast(1.0, 2)
 
@@ -140,7 +141,7 @@ def test_a_step_that_is_jitted_already_keeps_its_donation():
     fast(result, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state, result)))
     # Results come back where arguments were: nothing was compiled again.
-    assert len(fast._loaded) == 1
+    assert len(fast._latest.loaded) == 1
 
     arguments = trainer.abstract_state(), trainer.abstract_batch(BATCH)
     sizes = [function.lower(*arguments).compile().memory_analysis()

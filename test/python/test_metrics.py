@@ -192,7 +192,7 @@ def test_it_steps_down_to_none():
         for number in (0, 1)], said
     assert fast.report()["total"]["after"] == fast.report()["total"]["before"]
     # Each variant is compiled once.
-    assert (len(fast._loaded), len(fast._widened)) == (1, 1)
+    assert (len(fast._latest.loaded), len(fast._latest.widened)) == (1, 1)
 
 
 def test_within_the_bound_nothing_changes():
@@ -202,7 +202,7 @@ def test_within_the_bound_nothing_changes():
         warnings.simplefilter("error")
         for _ in range(3):
             weight, _ = fast(weight, batch, 0.1)
-    assert (len(fast._loaded), len(fast._widened)) == (1, 0)
+    assert (len(fast._latest.loaded), len(fast._latest.widened)) == (1, 0)
 
 
 def test_a_loss_that_diverges_is_not_the_formats_fault():

@@ -192,7 +192,7 @@ def test_schedule():
     run = train(trainer, fast)
     expected = baseline(SMALL)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
-    variants = next(iter(fast._loaded.values()))
+    variants = next(iter(fast._latest.loaded.values()))
     assert len({variant.rewritten.bundle.id for variant in variants}) == 2
 
 

@@ -33,7 +33,7 @@ def jit(step: Callable, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         guard: Guard | float | None = None,
-        **more: Any) -> "JittedStep | LibraryStep": ...
+        **more: Any) -> "JittedStep": ...
 
 
 @overload
@@ -41,15 +41,14 @@ def jit(step: None = None, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         guard: Guard | float | None = None,
-        **more: Any) -> "Callable[[Callable], JittedStep | LibraryStep]": ...
+        **more: Any) -> "Callable[[Callable], JittedStep]": ...
 
 
 def jit(step: Callable | None = None, /, *,
         options: Options | Auto | Literal["auto"] | None = None,
         schedule: Mapping[int, Mapping[str, Any]] | None = None,
         guard: Guard | float | None = None,
-        **more: Any) -> ("JittedStep | LibraryStep | "
-                         "Callable[[Callable], JittedStep | LibraryStep]"):
+        **more: Any) -> "JittedStep | Callable[[Callable], JittedStep]":
     """`jax.jit` for training steps, with ZeRO++ collectives.
 
         fast = zpp.jit(step, mesh={"node": 2, "gpu": 4}, weights="i8",
@@ -86,28 +85,16 @@ def jit(step: Callable | None = None, /, *,
         raise ValueError("guard: expected formats in the options, but got "
                          "options='auto', which chooses them again")
 
-    def make(step: Callable) -> "JittedStep | LibraryStep":
+    def make(step: Callable) -> "JittedStep":
         check_callable(step)
-        kind = LibraryStep if is_jitted_by_library(step) else JittedStep
-        return kind(step, _Settings(read_schedule(schedule or {}, complete, "call"), auto,
-                                    jit_options, Keeper(), Gauge(guarded)))
+        return JittedStep(step, read_schedule(schedule or {}, complete, "call"), auto,
+                          guarded, jit_options)
 
     return make if step is None else make(step)
 
 
 #: Any custom call: an export stays in this process, where they mean the same.
 _ANY_CALL = (jax.export.DisabledSafetyCheck.custom_call("ALL"),)
-
-
-class _Settings(NamedTuple):
-    """Settings of `jit`, and what is kept from call to call."""
-
-    #: From which call on which options, the latest first.
-    schedule: list[tuple[int, Options]]
-    auto: Auto | None
-    jit_options: dict[str, Any]
-    keeper: Keeper
-    gauge: Gauge
 
 
 class _Loaded(NamedTuple):
@@ -121,17 +108,40 @@ class _Loaded(NamedTuple):
     given: Rewritten | None = None
 
 
-class _CountedStep(StatefulStep):
-    """A step that counts its calls, measures some, and can be asked about them."""
+class JittedStep(StatefulStep):
+    """The result of `jit`, which is called like the original step.
+
+    Each new combination of argument shapes, types, shardings and static values
+    is exported and compiled once, as `jax.jit` does.
+    """
 
     #: How many calls there have been: what `schedule` goes by. Set it when a
     #: training is resumed.
     calls: int
+    __name__: str
 
-    def __init__(self, settings: _Settings):
+    def __init__(self, step: Callable, schedule: list[tuple[int, Options]],
+                 auto: Auto | None, guard: Guard | None, jit_options: dict[str, Any]):
+        """schedule: from which call on which options, the latest first."""
+        is_librarys = is_jitted_by_library(step)
+        functools.update_wrapper(self, step, updated=() if is_librarys else ("__dict__",))
         self.calls = 0
-        self._settings = settings
-        self._keeper, self._gauge = settings.keeper, settings.gauge
+        self._keeper, self._gauge = Keeper(), Gauge(guard)
+        self._schedule, self._auto = schedule, auto
+        self._compiler_options = jit_options.get("compiler_options")
+        self._step: Any = step
+        if is_librarys or isinstance(step, jax.stages.Wrapped):
+            _check_named_again(jit_options)
+        else:
+            self._step = jax.jit(step, **jit_options)
+        #: By what `jax.jit` made of the step: a library may call it several times.
+        self._functions: dict[jax.stages.Wrapped, _Function] = {}
+        self._latest: _Function | None = None
+
+    def __call__(self, *args, **kwargs):
+        results = self._with(_Function.call, args, kwargs)
+        self.calls += 1
+        return results
 
     def metrics(self) -> dict[str, float]:
         """Numbers about the latest call that was measured, by name, for a log.
@@ -162,70 +172,21 @@ class _CountedStep(StatefulStep):
     def rewritten(self, *args, **kwargs) -> Rewritten:
         """The rewritten step that the next call with these arguments runs.
         Without arguments, those of the latest call are meant."""
-        raise NotImplementedError
+        if args or kwargs:
+            return self._ask(_Function.rewritten, args, kwargs)
+        if not self._latest or not self._latest.loaded:
+            raise ValueError(
+                "expected arguments or an earlier call, but got neither")
+        return self._latest.latest()
 
     def report(self, *args, **kwargs) -> dict:
         """The report of the rewrite; arguments as for `rewritten`."""
         return self.rewritten(*args, **kwargs).report
 
-
-class JittedStep(_CountedStep):
-    """The result of `jit`, which is called like the original step.
-
-    Each new combination of argument shapes, types, shardings and static values
-    is exported and compiled once, as `jax.jit` does.
-    """
-
-    def __init__(self, step: Callable, settings: _Settings):
-        functools.update_wrapper(self, step)
-        super().__init__(settings)
-        self._schedule, jit_options = settings.schedule, settings.jit_options
-        self._jitted: Any = step
-        if isinstance(step, jax.stages.Wrapped):
-            _check_named_again(jit_options)
-        else:
-            self._jitted = jax.jit(step, **jit_options)
-        # jax.jit has no public way to ask for them.
-        info = getattr(self._jitted, "_jit_info", None)
-        self._static_numbers = info.static_argnums if info else ()
-        self._static_names = info.static_argnames if info else ()
-        self._compiler_options = jit_options.get("compiler_options")
-        #: For each kind of arguments the variants, as `_schedule` has them.
-        self._loaded: dict[Hashable, list[_Loaded]] = {}
-        #: Variants of these that the guard asks for, by their key, their place and
-        #: the floors.
-        self._widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
-
-    def __call__(self, *args, **kwargs):
-        loaded, leaves = self._load(args, kwargs)
-        if loaded.original is None:
-            call = functools.partial(loaded.program.call, leaves, self._keeper)
-        else:
-            self._keeper.check_not_given()
-            call = functools.partial(loaded.original, *args, **kwargs)
-        results = self._gauge.run(
-            self.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
-            lambda: find_mesh(loaded.program.step, leaves))
-        self.calls += 1
-        return results
-
     def lower(self, *args, **kwargs) -> jax.stages.Lowered:
         """As in `jax.jit`, for the variant that the next call runs. It takes
         flat arguments, and after them the state if there is one."""
-        loaded, leaves = self._load(args, kwargs)
-        return (loaded.program.lower(leaves) if loaded.program else
-                self._jitted.lower(*args, **kwargs))
-
-    def rewritten(self, *args, **kwargs) -> Rewritten:
-        if args or kwargs:
-            return self._load(args, kwargs)[0].rewritten
-        if not self._loaded:
-            raise ValueError(
-                "expected arguments or an earlier call, but got neither")
-        key = next(reversed(self._loaded))
-        place, loaded = self._scheduled(self._loaded[key])
-        floors = self._gauge.floors_of(loaded.rewritten)
-        return self._widened.get((key, place, floors), loaded).rewritten
+        return self._ask(_Function.lower, args, kwargs)
 
     def plan(self, *args, device: str | None = None,
              compute: float | None = None, memory_limit: int | None = None,
@@ -234,15 +195,98 @@ class JittedStep(_CountedStep):
         each technique: see `zpp.plan`. Nothing is compiled for a device, and the
         arguments may be `jax.ShapeDtypeStruct`s. Formats are those of the options,
         also where a guard has widened some."""
+        return self._ask(functools.partial(
+            _Function.plan, device=device, compute=compute, memory_limit=memory_limit),
+            args, kwargs)
+
+    def _with(self, use: Callable[["_Function", tuple, dict], Any], args: tuple,
+              kwargs: dict) -> Any:
+        """Calls the step, with `use` of what `jax.jit` made in the place of that."""
+        def replace(jitted: jax.stages.Wrapped) -> Callable:
+            def call(*args, **kwargs):
+                if jitted not in self._functions:
+                    self._functions[jitted] = _Function(jitted, self)
+                self._latest = self._functions[jitted]
+                return use(self._latest, args, kwargs)
+            return call
+
+        return call_with(self._step, replace, args, kwargs)
+
+    def _ask(self, question: Callable[["_Function", tuple, dict], Any], args: tuple,
+             kwargs: dict) -> Any:
+        """An answer for arguments that are not run: a library must not see
+        it, since it would make objects of it."""
+        def ask(*given):
+            raise _Answer(question(*given))
+
+        try:
+            self._with(ask, args, kwargs)
+        except _Answer as answer:
+            return answer.args[0]
+        raise RuntimeError(f"expected {self.__name__} to call what jax.jit "
+                           f"made of it, but it did not")
+
+    def _place(self) -> int:
+        """The place in the schedule of the options of the next call."""
+        if self.calls < 0:
+            raise ValueError(f"calls: expected a number of calls, but got "
+                             f"{self.calls}")
+        return next(place for place, (first, _) in enumerate(self._schedule)
+                    if first <= self.calls)
+
+
+class _Function:
+    """A function that `jax.jit` made, with its variants for the arguments and options of a
+    step."""
+
+    def __init__(self, jitted: Any, step: JittedStep):
+        self._jitted, self._step = jitted, step
+        self._keeper, self._gauge = step._keeper, step._gauge
+        self._schedule, self._compiler_options = step._schedule, step._compiler_options
+        # jax.jit has no public way to ask for them.
+        info = getattr(jitted, "_jit_info", None)
+        self._static_numbers = info.static_argnums if info else ()
+        self._static_names = info.static_argnames if info else ()
+        #: For each kind of arguments the variants, as the schedule has them.
+        self.loaded: dict[Hashable, list[_Loaded]] = {}
+        #: Variants of these that the guard asks for, by their key, their place and
+        #: the floors.
+        self.widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
+
+    def call(self, args: tuple, kwargs: dict) -> Any:
+        loaded, leaves = self._load(args, kwargs)
+        if loaded.original is None:
+            call = functools.partial(loaded.program.call, leaves, self._keeper)
+        else:
+            self._keeper.check_not_given()
+            call = functools.partial(loaded.original, *args, **kwargs)
+        return self._gauge.run(
+            self._step.calls, loaded.rewritten, loaded.given or loaded.rewritten, call,
+            lambda: find_mesh(loaded.program.step, leaves))
+
+    def lower(self, args: tuple, kwargs: dict) -> jax.stages.Lowered:
+        loaded, leaves = self._load(args, kwargs)
+        return (loaded.program.lower(leaves) if loaded.program else
+                self._jitted.lower(*args, **kwargs))
+
+    def rewritten(self, args: tuple, kwargs: dict) -> Rewritten:
+        return self._load(args, kwargs)[0].rewritten
+
+    def latest(self) -> Rewritten:
+        key = next(reversed(self.loaded))
+        place = self._step._place()
+        loaded = self.loaded[key][place]
+        floors = self._gauge.floors_of(loaded.rewritten)
+        return self.widened.get((key, place, floors), loaded).rewritten
+
+    def plan(self, args: tuple, kwargs: dict, device: str | None, **limits: Any) -> Plan:
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
-        _, options = next(entry for entry in self._schedule
-                          if entry[0] <= self.calls)
+        _, options = self._schedule[self._step._place()]
         text, options = module_of_step(step, options)
         # By default nothing runs on devices.
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
-        return plan_text(text, options, device=device or find_device(),
-                         compute=compute, memory_limit=memory_limit)
+        return plan_text(text, options, device=device or find_device(), **limits)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
@@ -254,43 +298,35 @@ class JittedStep(_CountedStep):
         def export() -> Step:
             return export_call(self._jitted, args, kwargs, None, _ANY_CALL)
 
-        if key not in self._loaded:
+        if key not in self.loaded:
             try:
                 step = export()
             except (NotImplementedError, ValueError) as error:
-                self._loaded[key] = [self._leave(error, args, kwargs)
-                                     ] * len(self._schedule)
-                return self._loaded[key][0], leaves
+                self.loaded[key] = [self._leave(error, args, kwargs)
+                                    ] * len(self._schedule)
+                return self.loaded[key][0], leaves
             if step.exported.in_tree != tree:
                 raise TypeError(
                     f"expected arguments of the structure "
                     f"{step.exported.in_tree}, but got {tree}; name static "
                     f"arguments in zpp.jit, not in a jax.jit around the step")
-            self._loaded[key] = [
+            self.loaded[key] = [
                 self._compile(step, options, leaves, (args, kwargs))
                 for _, options in self._schedule]
-        place, loaded = self._scheduled(self._loaded[key])
+        place = self._step._place()
+        loaded = self.loaded[key][place]
         floors = self._gauge.floors_of(loaded.rewritten)
         if not floors:
             return loaded, leaves
-        if (key, place, floors) not in self._widened:
-            self._widened[key, place, floors] = self._compile(
+        if (key, place, floors) not in self.widened:
+            self.widened[key, place, floors] = self._compile(
                 export(), _with_floors(self._schedule[place][1], floors), leaves,
                 (args, kwargs))._replace(given=loaded.rewritten)
-        return self._widened[key, place, floors], leaves
-
-    def _scheduled(self, variants: list[_Loaded]) -> tuple[int, _Loaded]:
-        """The variant that the next call runs, with its place."""
-        if self.calls < 0:
-            raise ValueError(f"calls: expected a number of calls, but got "
-                             f"{self.calls}")
-        place = next(place for place, (first, _) in enumerate(self._schedule)
-                     if first <= self.calls)
-        return place, variants[place]
+        return self.widened[key, place, floors], leaves
 
     def _compile(self, step: Step, options: Options, leaves: list,
                  given: tuple[tuple, dict]) -> _Loaded:
-        rewritten = rewrite_step(step, options, self._settings.auto, find_mesh(step, leaves),
+        rewritten = rewrite_step(step, options, self._step._auto, find_mesh(step, leaves),
                                  is_strict=False)
         program = Program.of(rewritten.step, self._compiler_options)
         if rewritten.step is step:
@@ -344,77 +380,6 @@ class JittedStep(_CountedStep):
         named = {name: value for name, value in kwargs.items()
                  if name not in self._static_names}
         return static, (positional, named)
-
-
-class LibraryStep(_CountedStep):
-    """The result of `jit` for what another library has jitted: called like that.
-
-    The library makes arrays of its objects and calls a function of these. There
-    is a `JittedStep` for each such function, and what a `JittedStep` can be asked
-    for is answered by that one.
-    """
-
-    __name__: str
-
-    def __init__(self, step: Callable, settings: _Settings):
-        functools.update_wrapper(self, step, updated=())
-        super().__init__(settings)
-        _check_named_again(settings.jit_options)
-        self._step = step
-        self._inner: dict[jax.stages.Wrapped, JittedStep] = {}
-        self._latest: JittedStep | None = None
-
-    def __call__(self, *args, **kwargs):
-        results = self._call(lambda inner, *given, **named: inner(
-            *given, **named), args, kwargs)
-        self.calls += 1
-        return results
-
-    def lower(self, *args, **kwargs) -> jax.stages.Lowered:
-        """As in `JittedStep`."""
-        return self._ask(JittedStep.lower, args, kwargs)
-
-    def plan(self, *args, device: str | None = None,
-             compute: float | None = None, memory_limit: int | None = None,
-             **kwargs) -> Plan:
-        """As in `JittedStep`."""
-        return self._ask(lambda inner, *given, **named: inner.plan(
-            *given, device=device, compute=compute, memory_limit=memory_limit,
-            **named), args, kwargs)
-
-    def rewritten(self, *args, **kwargs) -> Rewritten:
-        if args or kwargs:
-            return self._ask(JittedStep.rewritten, args, kwargs)
-        if self._latest is None:
-            raise ValueError(
-                "expected arguments or an earlier call, but got neither")
-        self._latest.calls = self.calls
-        return self._latest.rewritten()
-
-    def _call(self, ask: Callable, args: tuple, kwargs: dict) -> Any:
-        def replace(jitted):
-            def call(*given, **named):
-                if jitted not in self._inner:
-                    self._inner[jitted] = JittedStep(jitted, self._settings)
-                self._latest = self._inner[jitted]
-                self._latest.calls = self.calls
-                return ask(self._latest, *given, **named)
-            return call
-
-        return call_with(self._step, replace, args, kwargs)
-
-    def _ask(self, question: Callable, args: tuple, kwargs: dict) -> Any:
-        """An answer for arguments that are not run: the library must not see
-        it, since it would make objects of it."""
-        def ask(*given, **named):
-            raise _Answer(question(*given, **named))
-
-        try:
-            self._call(ask, args, kwargs)
-        except _Answer as answer:
-            return answer.args[0]
-        raise RuntimeError(f"expected {self.__name__} to call what jax.jit "
-                           f"made of it, but it did not")
 
 
 class _Answer(Exception):
