@@ -53,7 +53,7 @@ func.func @weight(%w: tensor<32x64xf32>, %x: tensor<4xf32>)
   // PAIR: zero.all_gather {{.*}} along ["gpu":(2)2]
 
   // The slowest tier of the group is all there is: nothing to shorten.
-  // NODE-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "its group lies within the secondary group of 8"
+  // NODE-COUNT-2: along ["node", "gpu"] {{.*}}zpp.reason = "its group lies within the secondary group of 8; secondary=N with N below 8 keeps it"
   %0 = stablehlo.convert %w : (tensor<32x64xf32>) -> tensor<32x64xbf16>
   %1 = zero.from_local %0 : tensor<32x64xbf16> to !primary
   %2 = zero.all_gather %1 along ["node", "gpu"] {zpp.origin = {id = 1}} : !primary to !whole
@@ -165,7 +165,7 @@ func.func @left_alone(%w: tensor<32x64xbf16>, %v: tensor<64x64xbf16>)
   %1 = zero.all_gather %0 along ["node", "gpu"] : !primary to !whole
   %2 = zero.to_local %1 : !whole to tensor<256x64xbf16>
   %3 = zero.from_local %v : tensor<64x64xbf16> to !node_primary
-  // CHECK: along ["gpu"] {zpp.reason = "its group lies within the secondary group of 4"}
+  // CHECK: along ["gpu"] {zpp.reason = "its group lies within the secondary group of 4; secondary=N with N below 4 keeps it"}
   // expected-remark@+1 {{its group lies within the secondary group of 4}}
   %4 = zero.all_gather %3 along ["gpu"] : !node_primary to !node_whole
   %5 = zero.to_local %4 : !node_whole to tensor<256x64xbf16>

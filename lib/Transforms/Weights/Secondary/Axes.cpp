@@ -73,8 +73,9 @@ zpp::zero::getSecondaryAxes(AllGatherOp gather, StringRef secondary,
     return Result(LeftAlone("its secondary group is one device; "
                             "secondary=1 keeps whole weights on each"));
   if (outer.empty())
-    return Result(LeftAlone("its group lies within the secondary group of " +
-                            std::to_string(size)));
+    return Result(LeftAlone(
+        "its group lies within the secondary group of " + std::to_string(size) +
+        "; secondary=N with N below " + std::to_string(devices) + " keeps it"));
   SmallVector<FactorAttr> factors;
   for (FactorAttr factor : type.getFactors()) {
     std::optional<AxisRef> whole =
