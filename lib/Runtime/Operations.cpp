@@ -96,13 +96,9 @@ static Status checkSlices(const zpp_rt_slices &desc, bool needsAll,
   map.extent = desc.extent;
   map.stage = desc.stage;
   map.stages = desc.stages;
-  Status status =
-      checkList(desc.factors, desc.num_factors, "factors", map.factors);
-  if (status.ok())
-    status = checkList(desc.chunk_factors, desc.num_chunk_factors,
-                       "chunk factors", map.chunkFactors);
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(checkList(desc.factors, desc.num_factors, "factors", map.factors));
+  ZPP_RT_TRY(checkList(desc.chunk_factors, desc.num_chunk_factors,
+                       "chunk factors", map.chunkFactors));
   std::string error = map.verify();
   if (!error.empty())
     return invalid(std::move(error));
@@ -134,12 +130,10 @@ static Status checkStride(const char *what, int64_t given, int64_t count,
                             given));
   chunks = {count, chunkBytes, given == 0 ? chunkBytes : given};
   int64_t bytes;
-  Status status =
-      multiply(std::max<int64_t>(count - 1, 0), chunks.stride, bytes);
-  if (status.ok() && count > 0 &&
-      __builtin_add_overflow(bytes, chunkBytes, &bytes))
+  ZPP_RT_TRY(multiply(std::max<int64_t>(count - 1, 0), chunks.stride, bytes));
+  if (count > 0 && __builtin_add_overflow(bytes, chunkBytes, &bytes))
     return multiply(count, chunks.stride, bytes);
-  return status;
+  return {};
 }
 
 /// Bytes of the tensor of a map, which has fewer than 2^63 elements even if it
@@ -185,95 +179,73 @@ Status rt::parse(const zpp_rt_copy_desc &desc, Operation &operation) {
   if (desc.row_bytes < 0)
     return invalid(expected("a number of bytes", desc.row_bytes));
   int64_t rows = desc.row_bytes > 0 ? desc.rows : 0;
-  Status status = checkStride("source_stride", desc.source_stride, rows,
-                              desc.row_bytes, 1, operation.footprint.input);
-  if (status.ok())
-    status = checkStride("dest_stride", desc.dest_stride, rows, desc.row_bytes,
-                         1, operation.footprint.output);
-  return status;
+  ZPP_RT_TRY(checkStride("source_stride", desc.source_stride, rows,
+                         desc.row_bytes, 1, operation.footprint.input));
+  return checkStride("dest_stride", desc.dest_stride, rows, desc.row_bytes, 1,
+                     operation.footprint.output);
 }
 
 Status rt::parse(const zpp_rt_pack_desc &desc, bool isUnpack,
                  PackOperation &operation) {
-  Status status = checkSlices(desc.slices, isUnpack, operation.slices);
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(checkSlices(desc.slices, isUnpack, operation.slices));
   if (desc.element_bytes < 1)
     return invalid(
         expected("positive bytes of an element", desc.element_bytes));
   operation.elementBytes = desc.element_bytes;
   int64_t chunkBytes, tensor;
   Pieces chunks;
-  status = multiply(operation.slices.elementsPerChunk(), desc.element_bytes,
-                    chunkBytes);
-  if (status.ok())
-    status = getBytes(operation.slices, desc.element_bytes, tensor);
-  if (status.ok())
-    status = checkStride("chunk_stride", desc.chunk_stride,
+  ZPP_RT_TRY(multiply(operation.slices.elementsPerChunk(), desc.element_bytes,
+                      chunkBytes));
+  ZPP_RT_TRY(getBytes(operation.slices, desc.element_bytes, tensor));
+  ZPP_RT_TRY(checkStride("chunk_stride", desc.chunk_stride,
                          operation.slices.numChunks(), chunkBytes,
-                         desc.element_bytes, chunks);
+                         desc.element_bytes, chunks));
   operation.footprint =
       isUnpack ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
-  return status;
+  return {};
 }
 
 Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
                  bool isDifference, QuantizeOperation &operation) {
-  Status status = checkType(desc.element_type, operation.type);
-  if (status.ok())
-    status = checkWire(desc.format, desc.block, operation.wire);
-  if (status.ok())
-    status = checkRotation(desc.rotate, operation.wire);
-  if (status.ok() && isDifference && operation.wire.isRotated)
-    status = unsupported(expected("nothing to rotate", desc.rotate));
-  if (status.ok())
-    status = checkSlices(desc.slices, isDequantize, operation.slices);
-  if (status.ok())
-    status = checkElements(operation.slices.elementsPerChunk());
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(checkType(desc.element_type, operation.type));
+  ZPP_RT_TRY(checkWire(desc.format, desc.block, operation.wire));
+  ZPP_RT_TRY(checkRotation(desc.rotate, operation.wire));
+  if (isDifference && operation.wire.isRotated)
+    return unsupported(expected("nothing to rotate", desc.rotate));
+  ZPP_RT_TRY(checkSlices(desc.slices, isDequantize, operation.slices));
+  ZPP_RT_TRY(checkElements(operation.slices.elementsPerChunk()));
   int64_t tensor;
   Pieces chunks;
-  status = getBytes(operation.slices, elementBytes(operation.type), tensor);
-  if (status.ok())
-    status = checkStride(
-        "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
-        operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
-        kChunkAlignment, chunks);
+  ZPP_RT_TRY(getBytes(operation.slices, elementBytes(operation.type), tensor));
+  ZPP_RT_TRY(checkStride(
+      "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
+      operation.wire.chunkBytes(operation.slices.elementsPerChunk()),
+      kChunkAlignment, chunks));
   operation.footprint =
       isDequantize ? Footprint{chunks, tensor} : Footprint{tensor, chunks};
   if (isDifference)
     operation.footprint.held = tensor;
-  return status;
+  return {};
 }
 
 Status rt::parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
                  ReduceOperation &operation) {
-  Status status = checkSources(desc.kind, desc.sources, operation.isMean);
-  if (status.ok())
-    status = checkElements(desc.elements);
-  if (status.ok())
-    status = checkType(desc.element_type, operation.type);
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(checkSources(desc.kind, desc.sources, operation.isMean));
+  ZPP_RT_TRY(checkElements(desc.elements));
+  ZPP_RT_TRY(checkType(desc.element_type, operation.type));
   operation.sources = desc.sources;
   operation.elements = desc.elements;
   int64_t sourceBytes, alignment;
   if (isQuantized) {
-    status = checkWire(desc.format, desc.block, operation.wire);
-    if (status.ok())
-      status = checkRotation(desc.rotate, operation.wire);
-    if (!status.ok())
-      return status;
+    ZPP_RT_TRY(checkWire(desc.format, desc.block, operation.wire));
+    ZPP_RT_TRY(checkRotation(desc.rotate, operation.wire));
     operation.sourceType = ElementType::F32;
     sourceBytes = operation.wire.chunkBytes(desc.elements);
     alignment = kChunkAlignment;
   } else {
     if (desc.format != ZPP_RT_FORMAT_NONE)
       return unsupported(expected("wire format NONE", desc.format));
-    status = checkType(desc.source_type, operation.sourceType);
-    if (!status.ok())
-      return status;
+    ZPP_RT_TRY(checkType(desc.source_type, operation.sourceType));
     if (desc.rotate != 0)
       return unsupported(expected("nothing to rotate", desc.rotate));
     operation.wire = {WireFormat::None, 0};
@@ -287,11 +259,8 @@ Status rt::parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
 
 Status rt::parse(const zpp_rt_reduce_quantize_desc &desc,
                  ReduceQuantizeOperation &operation) {
-  Status status = checkSlices(desc.slices, false, operation.slices);
-  if (status.ok())
-    status = checkWire(desc.to_format, desc.to_block, operation.to);
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(checkSlices(desc.slices, false, operation.slices));
+  ZPP_RT_TRY(checkWire(desc.to_format, desc.to_block, operation.to));
   zpp_rt_reduce_desc reduce{};
   reduce.kind = desc.kind;
   reduce.sources = desc.sources;
@@ -300,11 +269,8 @@ Status rt::parse(const zpp_rt_reduce_quantize_desc &desc,
   reduce.block = desc.block;
   reduce.element_type = desc.element_type;
   reduce.source_stride = desc.source_stride;
-  status = parse(reduce, true, operation.reduce);
-  if (status.ok())
-    status = checkElements(operation.slices.elementsPerChunk());
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(parse(reduce, true, operation.reduce));
+  ZPP_RT_TRY(checkElements(operation.slices.elementsPerChunk()));
   operation.footprint.input = operation.reduce.footprint.input;
   return checkStride(
       "chunk_stride", desc.chunk_stride, operation.slices.numChunks(),
@@ -333,16 +299,14 @@ Status rt::parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
   if (desc.mesh && desc.mesh != mesh.str())
     return invalid(
         expected("a world of mesh " + quote(desc.mesh), quote(mesh.str())));
-  if (Status status = checkAxes(desc.axes, desc.num_axes, mesh, operation.axes);
-      !status.ok())
-    return status;
+  ZPP_RT_TRY(checkAxes(desc.axes, desc.num_axes, mesh, operation.axes));
   if (desc.chunk_bytes < 0)
     return invalid(expected("bytes of a chunk", desc.chunk_bytes));
   operation.chunkBytes = desc.chunk_bytes;
   int64_t all;
-  Status status = multiply(numDevices(operation.axes), desc.chunk_bytes, all);
+  ZPP_RT_TRY(multiply(numDevices(operation.axes), desc.chunk_bytes, all));
   operation.footprint = {isGather ? desc.chunk_bytes : all, all};
-  return status;
+  return {};
 }
 
 //===----------------------------------------------------------------------===//

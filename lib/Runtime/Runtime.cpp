@@ -92,15 +92,13 @@ static Status createWorld(const zpp_rt_world_desc *given,
     return invalid(expected("where to write the world", "NULL"));
   *result = nullptr;
   zpp_rt_world_desc desc{};
-  if (Status status = readDescriptor(given, desc); !status.ok())
-    return status;
+  ZPP_RT_TRY(readDescriptor(given, desc));
   if (!desc.backend || !desc.mesh)
     return invalid(
         expected(desc.backend ? "a mesh" : "the name of a back end", "NULL"));
 
   const BackendEntry *backend = nullptr;
-  if (Status status = findBackend(desc.backend, backend); !status.ok())
-    return status;
+  ZPP_RT_TRY(findBackend(desc.backend, backend));
   std::string error;
   std::optional<Mesh> mesh = Mesh::parse(desc.mesh, error);
   if (!mesh)
@@ -117,8 +115,7 @@ static Status createWorld(const zpp_rt_world_desc *given,
                           : std::min(desc.time_limit_usec, kMaxTimeLimitUsec);
 
   std::optional<zpp_rt_exchanges> exchanges;
-  if (Status status = readExchanges(desc, exchanges); !status.ok())
-    return status;
+  ZPP_RT_TRY(readExchanges(desc, exchanges));
   if (desc.rendezvous && !desc.token)
     return invalid(expected(
         "a token for the rendezvous " + quote(desc.rendezvous), "NULL"));
@@ -134,8 +131,7 @@ static Status createWorld(const zpp_rt_world_desc *given,
       desc.rendezvous ? desc.rendezvous : "", desc.token ? desc.token : "",
       std::move(onFailure), exchanges);
   auto create = exchanges ? backend->createExternal : backend->create;
-  if (Status status = create(state->world, state->backend); !status.ok())
-    return status;
+  ZPP_RT_TRY(create(state->world, state->backend));
   *result = new zpp_rt_world{std::move(state)};
   return {};
 }
@@ -168,8 +164,7 @@ zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world, char *endpoint,
     if (world->state->world.rendezvous.empty())
       return invalid("expected a world with a rendezvous, but got one without");
     std::string found;
-    if (Status status = world->state->backend->listen(found); !status.ok())
-      return status;
+    ZPP_RT_TRY(world->state->backend->listen(found));
     if (found.size() >= endpointBytes)
       return invalid(expected("room for the " +
                                   std::to_string(found.size() + 1) +
@@ -256,14 +251,12 @@ static Status createRank(zpp_rt_world *world, const zpp_rt_rank_desc *given,
   if (!world)
     return invalid(expected("a world", "NULL"));
   zpp_rt_rank_desc desc{};
-  if (Status status = readDescriptor(given, desc); !status.ok())
-    return status;
+  ZPP_RT_TRY(readDescriptor(given, desc));
   auto rank = std::make_unique<zpp_rt_rank>();
   rank->state = world->state;
   rank->index = desc.index;
   World &state = rank->state->world;
-  if (Status status = state.join(desc.index); !status.ok())
-    return status;
+  ZPP_RT_TRY(state.join(desc.index));
   Status status = guarded([&] {
     return rank->state->backend->createRank(desc.index, desc.device,
                                             rank->backend);
@@ -305,11 +298,9 @@ zpp_rt_status zpp_rt_rank_abort(zpp_rt_rank *rank, const char *reason) {
 zpp_rt_status zpp_rt_rank_synchronize(zpp_rt_rank *rank) {
   if (!rank)
     return ZPP_RT_INVALID_ARGUMENT;
-  return rank->settle(guarded([&] {
-    Status status = rank->backend->synchronize();
-    return status.ok() ? rank->sampler.collect(rank->state->world.measures,
-                                               *rank->backend)
-                       : status;
+  return rank->settle(guarded([&]() -> Status {
+    ZPP_RT_TRY(rank->backend->synchronize());
+    return rank->sampler.collect(rank->state->world.measures, *rank->backend);
   }));
 }
 

@@ -25,8 +25,7 @@ Status zpp_rt_rank::read(const char *entrypoint, const Desc &desc,
       return {};
     }
   auto fresh = std::make_shared<OperationT>();
-  if (Status status = parse(desc, *fresh); !status.ok())
-    return status;
+  ZPP_RT_TRY(parse(desc, *fresh));
   if constexpr (std::is_base_of_v<ExchangeOperation, OperationT>)
     fresh->name = std::make_shared<const OperationName>(entrypoint, desc.name,
                                                         fresh->axes);
@@ -55,11 +54,8 @@ static zpp_rt_status execute(zpp_rt_rank *rank, const char *entrypoint,
   Desc read{};
   const OperationT *operation = nullptr;
   Status status = guarded([&]() -> Status {
-    if (Status status = readDescriptor(desc, read); !status.ok())
-      return status;
-    if (Status status = rank->read(entrypoint, read, parse, operation);
-        !status.ok())
-      return status;
+    ZPP_RT_TRY(readDescriptor(desc, read));
+    ZPP_RT_TRY(rank->read(entrypoint, read, parse, operation));
     const Footprint &footprint = operation->footprint;
     if ((!input && footprint.input.span() > 0) ||
         (!output && footprint.output.span() > 0))
@@ -99,14 +95,12 @@ static zpp_rt_status quantize(zpp_rt_rank *rank, const char *entrypoint,
       [&](auto &desc, auto &operation) {
         return parse(desc, isDequantize, isDifference, operation);
       },
-      [&](RankBackend &backend, const QuantizeOperation &operation) {
+      [&](RankBackend &backend, const QuantizeOperation &operation) -> Status {
         if (isDequantize)
           return backend.dequantize(operation, input, held, output);
-        Status status = backend.quantize(operation, input, held, output);
-        return status.ok() ? rank->sampler.take(rank->state->world.measures,
-                                                backend, rank->index, operation,
-                                                input, held, output)
-                           : status;
+        ZPP_RT_TRY(backend.quantize(operation, input, held, output));
+        return rank->sampler.take(rank->state->world.measures, backend,
+                                  rank->index, operation, input, held, output);
       });
 }
 
@@ -119,8 +113,7 @@ zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
     desc.rows = 1;
     desc.row_bytes = bytes;
     Operation operation{name, {}};
-    if (Status status = parse(desc, operation); !status.ok())
-      return status;
+    ZPP_RT_TRY(parse(desc, operation));
     if (bytes > 0 && (!dest || !source))
       return invalid(expected(dest ? "a source" : "a destination", "NULL"));
     return rank->backend->copy(operation, source, dest);
@@ -215,12 +208,11 @@ zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
   return execute<ReduceQuantizeOperation>(
       rank, "dequantize_reduce_quantize", desc, input, /*held=*/nullptr, output,
       [](auto &desc, auto &operation) { return parse(desc, operation); },
-      [&](RankBackend &backend, const ReduceQuantizeOperation &operation) {
-        Status status = backend.reduceQuantize(operation, input, output);
-        return status.ok()
-                   ? rank->sampler.take(rank->state->world.measures, backend,
-                                        rank->index, operation, input, output)
-                   : status;
+      [&](RankBackend &backend,
+          const ReduceQuantizeOperation &operation) -> Status {
+        ZPP_RT_TRY(backend.reduceQuantize(operation, input, output));
+        return rank->sampler.take(rank->state->world.measures, backend,
+                                  rank->index, operation, input, output);
       });
 }
 

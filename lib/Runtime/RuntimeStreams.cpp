@@ -24,8 +24,8 @@ static Status markOperations(zpp_rt_rank *rank, const zpp_rt_buffer *buffers,
 zpp_rt_status zpp_rt_enter(zpp_rt_rank *rank, void *stream) {
   return call(rank, "enter", [&]() -> Status {
     std::unique_ptr<Mark> mark;
-    Status status = rank->backend->markStream(stream, mark);
-    return status.ok() ? rank->backend->enter(*mark) : status;
+    ZPP_RT_TRY(rank->backend->markStream(stream, mark));
+    return rank->backend->enter(*mark);
   });
 }
 
@@ -33,8 +33,8 @@ zpp_rt_status zpp_rt_leave(zpp_rt_rank *rank, void *stream,
                            const zpp_rt_buffer *buffers, int64_t numBuffers) {
   return call(rank, "leave", [&]() -> Status {
     std::unique_ptr<Mark> mark;
-    Status status = markOperations(rank, buffers, numBuffers, mark);
-    return status.ok() ? rank->backend->leave(stream, *mark) : status;
+    ZPP_RT_TRY(markOperations(rank, buffers, numBuffers, mark));
+    return rank->backend->leave(stream, *mark);
   });
 }
 
@@ -55,8 +55,7 @@ static zpp_rt_status createMark(zpp_rt_rank *rank, const char *title,
       return invalid(expected("where to write the mark", "NULL"));
     auto mark = std::make_unique<zpp_rt_mark>();
     mark->isOfStream = isOfStream;
-    if (Status status = function(mark->mark); !status.ok())
-      return status;
+    ZPP_RT_TRY(function(mark->mark));
     *result = mark.release();
     return {};
   });
@@ -82,9 +81,9 @@ zpp_rt_status zpp_rt_mark_stream(zpp_rt_rank *rank, void *stream,
 }
 
 zpp_rt_status zpp_rt_enter_mark(zpp_rt_rank *rank, const zpp_rt_mark *mark) {
-  return call(rank, "enter_mark", [&] {
-    Status status = checkMark(mark, /*isOfStream=*/true);
-    return status.ok() ? rank->backend->enter(*mark->mark) : status;
+  return call(rank, "enter_mark", [&]() -> Status {
+    ZPP_RT_TRY(checkMark(mark, /*isOfStream=*/true));
+    return rank->backend->enter(*mark->mark);
   });
 }
 
@@ -99,9 +98,9 @@ zpp_rt_status zpp_rt_mark_operations(zpp_rt_rank *rank,
 
 zpp_rt_status zpp_rt_leave_mark(zpp_rt_rank *rank, void *stream,
                                 const zpp_rt_mark *mark) {
-  return call(rank, "leave_mark", [&] {
-    Status status = checkMark(mark, /*isOfStream=*/false);
-    return status.ok() ? rank->backend->leave(stream, *mark->mark) : status;
+  return call(rank, "leave_mark", [&]() -> Status {
+    ZPP_RT_TRY(checkMark(mark, /*isOfStream=*/false));
+    return rank->backend->leave(stream, *mark->mark);
   });
 }
 

@@ -153,17 +153,14 @@ Status Sampler::add(RankBackend &backend, const void *output,
   const uint8_t *base = bytesAt(output, chunk * chunks.stride);
   WireFormat format = sample.wire.format;
   int64_t block = sample.wire.block;
-  Status status = copy(backend, base + codeBytes(format, begin), 1,
-                       codeBytes(format, sample.elements), 0, sample.codes);
-  if (!status.ok())
-    return status;
+  ZPP_RT_TRY(copy(backend, base + codeBytes(format, begin), 1,
+                  codeBytes(format, sample.elements), 0, sample.codes));
   int64_t scales = getChunkLayout(elementsPerChunk, format, block).scalesOffset;
   int64_t blocks = (sample.elements + block - 1) / block;
-  status = copy(backend, base + scales + 2 * (begin / block), 1, 2 * blocks, 0,
-                sample.scales);
-  if (status.ok())
-    samples.push_back(std::move(sample));
-  return status;
+  ZPP_RT_TRY(copy(backend, base + scales + 2 * (begin / block), 1, 2 * blocks,
+                  0, sample.scales));
+  samples.push_back(std::move(sample));
+  return {};
 }
 
 bool Sampler::place(Measures &measures, RankBackend &backend, Sample &sample,
@@ -205,12 +202,9 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
       continue;
     for (auto [source, to] :
          {std::pair(input, sample.input), std::pair(held, sample.held)}) {
-      if (!source)
-        continue;
-      Status status = copy(backend, bytesAt(source, run.index * size), 1,
-                           run.count * size, 0, to + run.element * size);
-      if (!status.ok())
-        return status;
+      if (source)
+        ZPP_RT_TRY(copy(backend, bytesAt(source, run.index * size), 1,
+                        run.count * size, 0, to + run.element * size));
     }
   }
   return add(backend, output, operation.footprint.output,
@@ -268,17 +262,14 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
     if (run.index < 0)
       continue;
     Part part(sample.from, run.index, run.count);
-    Status status =
-        copy(backend, bytesAt(input, codeBytes(sample.from.format, part.begin)),
-             sample.sources, part.codes, stride, to);
+    ZPP_RT_TRY(copy(backend,
+                    bytesAt(input, codeBytes(sample.from.format, part.begin)),
+                    sample.sources, part.codes, stride, to));
     to += align(sample.sources * part.codes);
-    if (status.ok())
-      status =
-          copy(backend, bytesAt(input, from.scalesOffset + 2 * part.firstBlock),
-               sample.sources, part.scales, stride, to);
+    ZPP_RT_TRY(copy(backend,
+                    bytesAt(input, from.scalesOffset + 2 * part.firstBlock),
+                    sample.sources, part.scales, stride, to));
     to += align(sample.sources * part.scales);
-    if (!status.ok())
-      return status;
   }
   return add(backend, output, operation.footprint.output,
              operation.slices.elementsPerChunk(), chunk, begin,
@@ -392,11 +383,8 @@ Status Sampler::collect(Measures &measures, RankBackend &backend) {
     static const auto name =
         std::make_shared<const OperationName>("measure", nullptr);
     Operation operation{name, {used, used}};
-    Status status = backend.copy(operation, memory, bytes.data());
-    if (status.ok())
-      status = backend.synchronize();
-    if (!status.ok())
-      return status;
+    ZPP_RT_TRY(backend.copy(operation, memory, bytes.data()));
+    ZPP_RT_TRY(backend.synchronize());
   }
   for (const Sample &sample : samples)
     measures.add(sample.start, {sample.name->label, sample.wire.format},

@@ -72,4 +72,11 @@ inline Status mismatch(const Claim &first, const Claim &other) {
 
 } // namespace zpp::rt
 
+/// Returns from the function if the expression is a failure.
+#define ZPP_RT_TRY(...)                                                        \
+  do {                                                                         \
+    if (::zpp::rt::Status status_ = (__VA_ARGS__); !status_.ok())              \
+      return status_;                                                          \
+  } while (false)
+
 #endif // ZPP_LIB_RUNTIME_STATUS_H

@@ -149,10 +149,7 @@ void copyOnHost(const std::vector<Copy> &copies) {
 
 Status copyOnStream(Rank &rank, void *stream, const std::vector<Copy> &copies) {
   for (const Copy &copy : copies)
-    if (Status status =
-            rank.copy(stream, copy.from.data, copy.to, copy.from.bytes);
-        !status.ok())
-      return status;
+    ZPP_RT_TRY(rank.copy(stream, copy.from.data, copy.to, copy.from.bytes));
   return {};
 }
 
@@ -172,13 +169,11 @@ Status prepareStart(const Attributes &attributes,
                     ffi::Span<const int64_t> inPlace, int64_t device,
                     const ffi::RemainingArgs &args,
                     const ffi::RemainingRets &rets, Call &call) {
-  if (Status status = lookUp(attributes, device, call); !status.ok())
-    return status;
+  ZPP_RT_TRY(lookUp(attributes, device, call));
   int64_t inputs = attributes.inputs;
   int64_t written = attributes.outputs + attributes.workspace;
   // The token is a tie.
-  if (Status status = checkCounts(args, rets, inputs, written); !status.ok())
-    return status;
+  ZPP_RT_TRY(checkCounts(args, rets, inputs, written));
   for (int64_t i = 0; i < inputs; ++i)
     call.collective.buffers.push_back(getBuffer(args, i));
   for (int64_t i = 0; i < written; ++i)
@@ -192,9 +187,7 @@ Status prepareStart(const Attributes &attributes,
       return rt::invalid(rt::expected(
           "an input and an output that it overwrites",
           std::to_string(input) + " and " + std::to_string(output)));
-    if (Status status = findCopies(args, input, rets, output, 1, call.copies);
-        !status.ok())
-      return status;
+    ZPP_RT_TRY(findCopies(args, input, rets, output, 1, call.copies));
     call.collective.buffers[input] = call.collective.buffers[inputs + output];
   }
   return findCopies(args, inputs, rets, written, args.size() - inputs,
@@ -204,17 +197,13 @@ Status prepareStart(const Attributes &attributes,
 Status prepareWait(const Attributes &attributes, int64_t device,
                    const ffi::RemainingArgs &args,
                    const ffi::RemainingRets &rets, Call &call) {
-  if (Status status = lookUp(attributes, device, call); !status.ok())
-    return status;
+  ZPP_RT_TRY(lookUp(attributes, device, call));
   int64_t inputs = attributes.inputs, outputs = attributes.outputs;
   int64_t fixed = inputs + outputs + attributes.workspace;
-  if (Status status = checkCounts(args, rets, fixed, outputs); !status.ok())
-    return status;
+  ZPP_RT_TRY(checkCounts(args, rets, fixed, outputs));
   for (int64_t i = 0; i < fixed; ++i)
     call.collective.buffers.push_back(getBuffer(args, i));
-  if (Status status = findCopies(args, inputs, rets, 0, outputs, call.copies);
-      !status.ok())
-    return status;
+  ZPP_RT_TRY(findCopies(args, inputs, rets, 0, outputs, call.copies));
   return findCopies(args, fixed, rets, outputs, args.size() - fixed,
                     call.copies);
 }

@@ -81,8 +81,7 @@ static Status readFile(const std::string &path, std::string &content) {
 Status Registry::load(const std::shared_ptr<World> &world,
                       const std::string &id, const std::string &path) {
   std::string content;
-  if (Status status = readFile(path, content); !status.ok())
-    return status;
+  ZPP_RT_TRY(readFile(path, content));
   std::unique_lock<std::shared_mutex> lock(mutex);
   auto found = bundles.find(id);
   if (found != bundles.end()) {
@@ -96,8 +95,7 @@ Status Registry::load(const std::shared_ptr<World> &world,
                                       "another one in " + rt::quote(path)));
     return {};
   }
-  if (Status status = exportRuntime(); !status.ok())
-    return status;
+  ZPP_RT_TRY(exportRuntime());
   void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return {ZPP_RT_SYSTEM_ERROR, dlerror()};

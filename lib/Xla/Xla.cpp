@@ -86,8 +86,7 @@ static Status createWorld(const zpp_xla_world_desc *given,
     return rt::invalid(rt::expected("where to write the world", "NULL"));
   *result = nullptr;
   zpp_xla_world_desc desc{};
-  if (Status status = rt::readDescriptor(given, desc); !status.ok())
-    return status;
+  ZPP_RT_TRY(rt::readDescriptor(given, desc));
   if (desc.num_ranks > 0 && (!desc.ranks || !desc.device_ordinals))
     return rt::invalid(rt::expected("ranks and device ordinals", "NULL"));
 
@@ -111,10 +110,8 @@ static Status createWorld(const zpp_xla_world_desc *given,
       code != ZPP_RT_OK)
     return {code, text};
   auto world = std::make_shared<World>(handle);
-  if (Status status = listen(desc, handle); !status.ok())
-    return status;
-  if (Status status = createRanks(desc, *world); !status.ok())
-    return status;
+  ZPP_RT_TRY(listen(desc, handle));
+  ZPP_RT_TRY(createRanks(desc, *world));
   *result = new zpp_xla_world{std::move(world)};
   return {};
 }

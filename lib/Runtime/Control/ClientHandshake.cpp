@@ -42,18 +42,14 @@ Status ControlClient::getForeign() const {
 }
 
 Status ControlClient::start() {
-  if (Status status = checkOptions(); !status.ok())
-    return status;
+  ZPP_RT_TRY(checkOptions());
   Endpoint endpoint;
-  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
-    return status;
+  ZPP_RT_TRY(Endpoint::parse(options.endpoint, endpoint));
   if (endpoint.port == "0")
     return invalid(expected("the port at which rank 0 listens",
                             "0 in " + quote(options.endpoint)));
-  if (Status status = wakeUp.create(); !status.ok())
-    return status;
-  if (Status status = shakeHands(endpoint); !status.ok())
-    return status;
+  ZPP_RT_TRY(wakeUp.create());
+  ZPP_RT_TRY(shakeHands(endpoint));
   try {
     thread = std::thread([this] {
       try {
@@ -152,8 +148,7 @@ Status ControlClient::proveToken(Clock::time_point deadline, bool &mustRetry) {
   handshake.rank = options.rank;
   handshake.numRanks = options.numRanks;
   handshake.greeting = options.greeting;
-  if (Status status = makeNonce(handshake.clientNonce); !status.ok())
-    return status;
+  ZPP_RT_TRY(makeNonce(handshake.clientNonce));
   std::string hello(kPreamble);
   FrameWriter(hello, Frame::Hello).text(handshake.clientNonce);
   Answer answer = ask(hello, Frame::Challenge, deadline, handshake.serverNonce);

@@ -38,10 +38,9 @@ ControlClient::~ControlClient() {
 Status ControlClient::connect(Options options,
                               std::unique_ptr<ControlClient> &client) {
   std::unique_ptr<ControlClient> made(new ControlClient(std::move(options)));
-  Status status = made->start();
-  if (status.ok())
-    client = std::move(made);
-  return status;
+  ZPP_RT_TRY(made->start());
+  client = std::move(made);
+  return {};
 }
 
 //===----------------------------------------------------------------------===//

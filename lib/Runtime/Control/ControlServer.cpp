@@ -30,31 +30,26 @@ static constexpr auto kPartingLimit = 3s;
 Status ControlServer::create(Options options,
                              std::unique_ptr<ControlServer> &server) {
   Endpoint endpoint;
-  if (Status status = Endpoint::parse(options.endpoint, endpoint); !status.ok())
-    return status;
+  ZPP_RT_TRY(Endpoint::parse(options.endpoint, endpoint));
   if (options.numRanks < 1)
     return invalid(expected("at least 1 rank", options.numRanks));
-  if (Status status = checkToken(options.token); !status.ok())
-    return status;
+  ZPP_RT_TRY(checkToken(options.token));
   std::unique_ptr<ControlServer> made(
       new ControlServer(std::move(options), std::move(endpoint)));
-  Status status = made->start();
-  if (status.ok())
-    server = std::move(made);
-  return status;
+  ZPP_RT_TRY(made->start());
+  server = std::move(made);
+  return {};
 }
 
 Status ControlServer::start() {
   bool isLocal = false;
-  if (Status status = listenOn(endpoint, listener, isLocal); !status.ok())
-    return status;
+  ZPP_RT_TRY(listenOn(endpoint, listener, isLocal));
   // A name of this host may be a loopback address in its own files.
   if (isLocal && endpoint.host != "localhost" && !endpoint.isAddress())
     ledger.setNote("rank 0 listens on " + endpoint.host +
                    ", which only this host reaches");
   endpointText = endpoint.str();
-  if (Status status = wakeUp.create(); !status.ok())
-    return status;
+  ZPP_RT_TRY(wakeUp.create());
   try {
     thread = std::thread([this] {
       try {

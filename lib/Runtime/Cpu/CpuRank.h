@@ -44,8 +44,7 @@ public:
       allocations.erase(workspace);
       workspace = nullptr;
       workspaceBytes = 0;
-      if (Status status = allocate(bytes, workspace); !status.ok())
-        return status;
+      ZPP_RT_TRY(allocate(bytes, workspace));
       workspaceBytes = bytes;
     }
     data = workspace;

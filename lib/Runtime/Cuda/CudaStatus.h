@@ -41,13 +41,6 @@ private:
 
 } // namespace zpp::rt
 
-/// Returns from the function if the expression is a failure.
-#define ZPP_RT_TRY(...)                                                        \
-  do {                                                                         \
-    if (::zpp::rt::Status status_ = (__VA_ARGS__); !status_.ok())              \
-      return status_;                                                          \
-  } while (false)
-
 /// Calls a function of the CUDA runtime; returns from the function on failure.
 #define ZPP_RT_CUDA(FUNCTION, ...)                                             \
   ZPP_RT_TRY(::zpp::rt::getStatus(FUNCTION(__VA_ARGS__), #FUNCTION))

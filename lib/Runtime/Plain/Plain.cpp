@@ -54,9 +54,9 @@ public:
     case PlainCollective::AllGather:
       return allGather(input);
     case PlainCollective::AllReduce:
-      return withTemporary(exchange.chunkBytes, [&](void *part) {
-        Status status = reduceScatter(part);
-        return status.ok() ? allGather(part) : status;
+      return withTemporary(exchange.chunkBytes, [&](void *part) -> Status {
+        ZPP_RT_TRY(reduceScatter(part));
+        return allGather(part);
       });
     }
     return {};
@@ -67,8 +67,7 @@ private:
   template <typename Function>
   Status withTemporary(int64_t bytes, const Function &function) {
     void *data = nullptr;
-    if (Status status = backend.allocate(bytes, data); !status.ok())
-      return status;
+    ZPP_RT_TRY(backend.allocate(bytes, data));
     Status status = function(data);
     Status freed = backend.free(data);
     return status.ok() ? freed : status;
@@ -76,10 +75,10 @@ private:
 
   Status reduceScatter(void *sum) {
     exchange.footprint = {bytes, bytes};
-    return withTemporary(bytes, [&](void *parts) {
-      Status status = backend.allToAll(exchange, input, parts);
-      if (!status.ok() || bytes == 0)
-        return status;
+    return withTemporary(bytes, [&](void *parts) -> Status {
+      ZPP_RT_TRY(backend.allToAll(exchange, input, parts));
+      if (bytes == 0)
+        return {};
       ReduceOperation reduce{};
       reduce.name = exchange.name;
       reduce.sources = bytes / exchange.chunkBytes;
