@@ -52,29 +52,14 @@ public:
   virtual Status copyOnStream(void *stream, const void *input, void *output,
                               int64_t bytes) = 0;
 
-  virtual Status packSlices(const PackOperation &operation, const void *input,
-                            void *output) = 0;
-  virtual Status unpackSlices(const PackOperation &operation, const void *input,
-                              void *output) = 0;
   /// `held` is null if the operation has no such tensor. It may be the output
-  /// of dequantize().
-  virtual Status quantize(const QuantizeOperation &operation, const void *input,
-                          const void *held, void *output) = 0;
-  virtual Status dequantize(const QuantizeOperation &operation,
-                            const void *input, const void *held,
-                            void *output) = 0;
-  /// The sources are elements (format None) or wire chunks.
-  virtual Status reduce(const ReduceOperation &operation, const void *input,
-                        void *output) = 0;
-  virtual Status reduceQuantize(const ReduceQuantizeOperation &operation,
-                                const void *input, void *output) = 0;
-
-  /// Collectives end in an error when the world fails, when a rank of the group
-  /// leaves, when the ranks disagree, and when the time limit is over.
-  virtual Status allToAll(const ExchangeOperation &operation, const void *input,
+  /// of a dequantization.
+  virtual Status compute(LocalOperation operation, const void *input,
+                         const void *held, void *output) = 0;
+  /// Ends in an error when the world fails, when a rank of the group leaves,
+  /// when the ranks disagree, and when the time limit is over.
+  virtual Status exchange(const ExchangeOperation &operation, const void *input,
                           void *output) = 0;
-  virtual Status allGatherChunks(const ExchangeOperation &operation,
-                                 const void *input, void *output) = 0;
 
   /// Waits for all operations.
   virtual Status synchronize() = 0;

@@ -185,8 +185,10 @@ Status rt::parse(const zpp_rt_copy_desc &desc, Operation &operation) {
                      operation.footprint.output);
 }
 
-Status rt::parse(const zpp_rt_pack_desc &desc, bool isUnpack,
-                 PackOperation &operation) {
+Status rt::parse(const zpp_rt_pack_desc &desc, Entrypoint entrypoint,
+                 const Mesh &, PackOperation &operation) {
+  bool isUnpack = entrypoint == Entrypoint::unpack_slices;
+  operation.isUnpack = isUnpack;
   ZPP_RT_TRY(checkSlices(desc.slices, isUnpack, operation.slices));
   if (desc.element_bytes < 1)
     return invalid(
@@ -205,8 +207,13 @@ Status rt::parse(const zpp_rt_pack_desc &desc, bool isUnpack,
   return {};
 }
 
-Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
-                 bool isDifference, QuantizeOperation &operation) {
+Status rt::parse(const zpp_rt_quantize_desc &desc, Entrypoint entrypoint,
+                 const Mesh &, QuantizeOperation &operation) {
+  bool isAddition = entrypoint == Entrypoint::dequantize_add;
+  bool isDequantize = entrypoint == Entrypoint::dequantize || isAddition;
+  bool isDifference =
+      entrypoint == Entrypoint::quantize_difference || isAddition;
+  operation.isDequantize = isDequantize;
   ZPP_RT_TRY(checkType(desc.element_type, operation.type));
   ZPP_RT_TRY(checkWire(desc.format, desc.block, operation.wire));
   ZPP_RT_TRY(checkRotation(desc.rotate, operation.wire));
@@ -228,15 +235,15 @@ Status rt::parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
   return {};
 }
 
-Status rt::parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
-                 ReduceOperation &operation) {
+Status rt::parse(const zpp_rt_reduce_desc &desc, Entrypoint entrypoint,
+                 const Mesh &, ReduceOperation &operation) {
   ZPP_RT_TRY(checkSources(desc.kind, desc.sources, operation.isMean));
   ZPP_RT_TRY(checkElements(desc.elements));
   ZPP_RT_TRY(checkType(desc.element_type, operation.type));
   operation.sources = desc.sources;
   operation.elements = desc.elements;
   int64_t sourceBytes, alignment;
-  if (isQuantized) {
+  if (entrypoint != Entrypoint::reduce) {
     ZPP_RT_TRY(checkWire(desc.format, desc.block, operation.wire));
     ZPP_RT_TRY(checkRotation(desc.rotate, operation.wire));
     operation.sourceType = ElementType::F32;
@@ -257,8 +264,8 @@ Status rt::parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
                      sourceBytes, alignment, operation.footprint.input);
 }
 
-Status rt::parse(const zpp_rt_reduce_quantize_desc &desc,
-                 ReduceQuantizeOperation &operation) {
+Status rt::parse(const zpp_rt_reduce_quantize_desc &desc, Entrypoint,
+                 const Mesh &mesh, ReduceQuantizeOperation &operation) {
   ZPP_RT_TRY(checkSlices(desc.slices, false, operation.slices));
   ZPP_RT_TRY(checkWire(desc.to_format, desc.to_block, operation.to));
   zpp_rt_reduce_desc reduce{};
@@ -269,7 +276,8 @@ Status rt::parse(const zpp_rt_reduce_quantize_desc &desc,
   reduce.block = desc.block;
   reduce.element_type = desc.element_type;
   reduce.source_stride = desc.source_stride;
-  ZPP_RT_TRY(parse(reduce, true, operation.reduce));
+  ZPP_RT_TRY(
+      parse(reduce, Entrypoint::dequantize_reduce, mesh, operation.reduce));
   ZPP_RT_TRY(checkElements(operation.slices.elementsPerChunk()));
   operation.footprint.input = operation.reduce.footprint.input;
   return checkStride(
@@ -294,14 +302,16 @@ static Status checkAxes(const zpp_rt_axis *axes, int64_t numAxes,
   return error.empty() ? Status() : invalid(std::move(error));
 }
 
-Status rt::parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh,
-                 bool isGather, ExchangeOperation &operation) {
+Status rt::parse(const zpp_rt_exchange_desc &desc, Entrypoint entrypoint,
+                 const Mesh &mesh, ExchangeOperation &operation) {
+  bool isGather = entrypoint == Entrypoint::all_gather_chunks;
   if (desc.mesh && desc.mesh != mesh.str())
     return invalid(
         expected("a world of mesh " + quote(desc.mesh), quote(mesh.str())));
   ZPP_RT_TRY(checkAxes(desc.axes, desc.num_axes, mesh, operation.axes));
   if (desc.chunk_bytes < 0)
     return invalid(expected("bytes of a chunk", desc.chunk_bytes));
+  operation.isGather = isGather;
   operation.chunkBytes = desc.chunk_bytes;
   int64_t all;
   ZPP_RT_TRY(multiply(numDevices(operation.axes), desc.chunk_bytes, all));

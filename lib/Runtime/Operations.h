@@ -19,6 +19,7 @@
 #include "zpp/Support/SliceMap.h"
 
 #include <memory>
+#include <variant>
 #include <vector>
 
 namespace zpp::rt {
@@ -95,6 +96,7 @@ struct Operation {
 /// Chunks and sources are the pieces of the footprint. Their stride is set even
 /// if the descriptor's is 0.
 struct PackOperation : Operation {
+  bool isUnpack;
   int64_t elementBytes;
   SliceMap slices;
 };
@@ -102,6 +104,7 @@ struct PackOperation : Operation {
 /// With a tensor that is held, of its difference to the input (to quantize), or
 /// added to it (to dequantize).
 struct QuantizeOperation : Operation {
+  bool isDequantize;
   ElementType type;
   Wire wire;
   SliceMap slices;
@@ -123,8 +126,20 @@ struct ReduceQuantizeOperation : Operation {
   SliceMap slices;
 };
 
+/// An operation on the memory of one rank.
+using LocalOperation =
+    std::variant<const PackOperation *, const QuantizeOperation *,
+                 const ReduceOperation *, const ReduceQuantizeOperation *>;
+
+/// Returns what all operations have.
+inline const Operation &getCommon(LocalOperation operation) {
+  return std::visit([](auto *one) -> const Operation & { return *one; },
+                    operation);
+}
+
 /// Members of a group must agree on the kind and the size.
 struct ExchangeOperation : Operation {
+  bool isGather;
   std::vector<AxisRef> axes;
   int64_t chunkBytes;
 };
@@ -135,19 +150,26 @@ struct ByAxes {
                   const std::vector<AxisRef> &b) const;
 };
 
+/// The operations that compiled programs call.
+enum class Entrypoint {
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP) NAME,
+#include "zpp/Runtime/Entrypoints.def"
+};
+
 /// Parse a descriptor, except its name, into `operation`, or return what is
-/// wrong with it. The rows of a copy are the pieces of its footprint.
+/// wrong with it. The rows of a copy are the pieces of its footprint. `mesh` is
+/// that of the world.
 Status parse(const zpp_rt_copy_desc &desc, Operation &operation);
-Status parse(const zpp_rt_pack_desc &desc, bool isUnpack,
-             PackOperation &operation);
-Status parse(const zpp_rt_quantize_desc &desc, bool isDequantize,
-             bool isDifference, QuantizeOperation &operation);
-Status parse(const zpp_rt_reduce_desc &desc, bool isQuantized,
-             ReduceOperation &operation);
-Status parse(const zpp_rt_reduce_quantize_desc &desc,
-             ReduceQuantizeOperation &operation);
-Status parse(const zpp_rt_exchange_desc &desc, const Mesh &mesh, bool isGather,
-             ExchangeOperation &operation);
+Status parse(const zpp_rt_pack_desc &desc, Entrypoint entrypoint,
+             const Mesh &mesh, PackOperation &operation);
+Status parse(const zpp_rt_quantize_desc &desc, Entrypoint entrypoint,
+             const Mesh &mesh, QuantizeOperation &operation);
+Status parse(const zpp_rt_reduce_desc &desc, Entrypoint entrypoint,
+             const Mesh &mesh, ReduceOperation &operation);
+Status parse(const zpp_rt_reduce_quantize_desc &desc, Entrypoint entrypoint,
+             const Mesh &mesh, ReduceQuantizeOperation &operation);
+Status parse(const zpp_rt_exchange_desc &desc, Entrypoint entrypoint,
+             const Mesh &mesh, ExchangeOperation &operation);
 
 /// Append the value of a descriptor to `key`, including what it points to.
 /// Return false if that is too long for a key, or missing.

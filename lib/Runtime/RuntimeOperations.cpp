@@ -72,38 +72,6 @@ static zpp_rt_status execute(zpp_rt_rank *rank, const char *entrypoint,
                   std::move(status));
 }
 
-/// The same for operations with one input.
-template <typename OperationT, typename Desc, typename Parse>
-static zpp_rt_status
-execute(zpp_rt_rank *rank, const char *entrypoint, const Desc *desc,
-        const void *input, void *output, const Parse &parse,
-        Status (RankBackend::*run)(const OperationT &, const void *, void *)) {
-  return execute<OperationT>(
-      rank, entrypoint, desc, input, /*held=*/nullptr, output, parse,
-      [&](RankBackend &backend, const OperationT &operation) {
-        return (backend.*run)(operation, input, output);
-      });
-}
-
-/// The four ends of a hop that quantizes.
-static zpp_rt_status quantize(zpp_rt_rank *rank, const char *entrypoint,
-                              const zpp_rt_quantize_desc *desc,
-                              const void *input, const void *held, void *output,
-                              bool isDequantize, bool isDifference) {
-  return execute<QuantizeOperation>(
-      rank, entrypoint, desc, input, held, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, isDequantize, isDifference, operation);
-      },
-      [&](RankBackend &backend, const QuantizeOperation &operation) -> Status {
-        if (isDequantize)
-          return backend.dequantize(operation, input, held, output);
-        ZPP_RT_TRY(backend.quantize(operation, input, held, output));
-        return rank->sampler.take(rank->state->world.measures, backend,
-                                  rank->index, operation, input, held, output);
-      });
-}
-
 zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
                           int64_t bytes) {
   return call(rank, "copy", [&]() -> Status {
@@ -123,123 +91,54 @@ zpp_rt_status zpp_rt_copy(zpp_rt_rank *rank, void *dest, const void *source,
 zpp_rt_status zpp_rt_copy_rows(zpp_rt_rank *rank, const zpp_rt_copy_desc *desc,
                                const void *source, void *dest) {
   return execute<Operation>(
-      rank, "copy_rows", desc, source, dest,
+      rank, "copy_rows", desc, source, /*held=*/nullptr, dest,
       [](auto &desc, auto &operation) { return parse(desc, operation); },
-      &RankBackend::copy);
-}
-
-zpp_rt_status zpp_rt_pack_slices(zpp_rt_rank *rank,
-                                 const zpp_rt_pack_desc *desc,
-                                 const void *input, void *output) {
-  return execute<PackOperation>(
-      rank, "pack_slices", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isUnpack=*/false, operation);
-      },
-      &RankBackend::packSlices);
-}
-
-zpp_rt_status zpp_rt_unpack_slices(zpp_rt_rank *rank,
-                                   const zpp_rt_pack_desc *desc,
-                                   const void *input, void *output) {
-  return execute<PackOperation>(
-      rank, "unpack_slices", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isUnpack=*/true, operation);
-      },
-      &RankBackend::unpackSlices);
-}
-
-zpp_rt_status zpp_rt_quantize(zpp_rt_rank *rank,
-                              const zpp_rt_quantize_desc *desc,
-                              const void *input, void *output) {
-  return quantize(rank, "quantize", desc, input, /*held=*/nullptr, output,
-                  /*isDequantize=*/false, /*isDifference=*/false);
-}
-
-zpp_rt_status zpp_rt_dequantize(zpp_rt_rank *rank,
-                                const zpp_rt_quantize_desc *desc,
-                                const void *input, void *output) {
-  return quantize(rank, "dequantize", desc, input, /*held=*/nullptr, output,
-                  /*isDequantize=*/true, /*isDifference=*/false);
-}
-
-zpp_rt_status zpp_rt_quantize_difference(zpp_rt_rank *rank,
-                                         const zpp_rt_quantize_desc *desc,
-                                         const void *input, const void *held,
-                                         void *output) {
-  return quantize(rank, "quantize_difference", desc, input, held, output,
-                  /*isDequantize=*/false, /*isDifference=*/true);
-}
-
-zpp_rt_status zpp_rt_dequantize_add(zpp_rt_rank *rank,
-                                    const zpp_rt_quantize_desc *desc,
-                                    const void *input, const void *held,
-                                    void *output) {
-  return quantize(rank, "dequantize_add", desc, input, held, output,
-                  /*isDequantize=*/true, /*isDifference=*/true);
-}
-
-zpp_rt_status zpp_rt_reduce(zpp_rt_rank *rank, const zpp_rt_reduce_desc *desc,
-                            const void *input, void *output) {
-  return execute<ReduceOperation>(
-      rank, "reduce", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isQuantized=*/false, operation);
-      },
-      &RankBackend::reduce);
-}
-
-zpp_rt_status zpp_rt_dequantize_reduce(zpp_rt_rank *rank,
-                                       const zpp_rt_reduce_desc *desc,
-                                       const void *input, void *output) {
-  return execute<ReduceOperation>(
-      rank, "dequantize_reduce", desc, input, output,
-      [](auto &desc, auto &operation) {
-        return parse(desc, /*isQuantized=*/true, operation);
-      },
-      &RankBackend::reduce);
-}
-
-zpp_rt_status
-zpp_rt_dequantize_reduce_quantize(zpp_rt_rank *rank,
-                                  const zpp_rt_reduce_quantize_desc *desc,
-                                  const void *input, void *output) {
-  return execute<ReduceQuantizeOperation>(
-      rank, "dequantize_reduce_quantize", desc, input, /*held=*/nullptr, output,
-      [](auto &desc, auto &operation) { return parse(desc, operation); },
-      [&](RankBackend &backend,
-          const ReduceQuantizeOperation &operation) -> Status {
-        ZPP_RT_TRY(backend.reduceQuantize(operation, input, output));
-        return rank->sampler.take(rank->state->world.measures, backend,
-                                  rank->index, operation, input, output);
+      [&](RankBackend &backend, const Operation &operation) {
+        return backend.copy(operation, source, dest);
       });
 }
 
+namespace zpp::rt {
+// The operation that each descriptor describes.
+PackOperation getOperation(const zpp_rt_pack_desc &);
+QuantizeOperation getOperation(const zpp_rt_quantize_desc &);
+ReduceOperation getOperation(const zpp_rt_reduce_desc &);
+ReduceQuantizeOperation getOperation(const zpp_rt_reduce_quantize_desc &);
+ExchangeOperation getOperation(const zpp_rt_exchange_desc &);
+} // namespace zpp::rt
+
+template <typename Desc>
 static zpp_rt_status
-exchange(zpp_rt_rank *rank, const char *entrypoint,
-         const zpp_rt_exchange_desc *desc, const void *input, void *output,
-         bool isGather,
-         Status (RankBackend::*run)(const ExchangeOperation &, const void *,
-                                    void *)) {
-  return execute<ExchangeOperation>(
-      rank, entrypoint, desc, input, output,
-      [&](auto &desc, auto &operation) {
-        return parse(desc, rank->state->world.mesh, isGather, operation);
+execute(zpp_rt_rank *rank, const char *name, Entrypoint entrypoint,
+        const Desc *desc, const void *input, const void *held, void *output) {
+  using OperationT = decltype(getOperation(*desc));
+  return execute<OperationT>(
+      rank, name, desc, input, held, output,
+      [&](const Desc &desc, OperationT &operation) {
+        return parse(desc, entrypoint, rank->state->world.mesh, operation);
       },
-      run);
+      [&](RankBackend &backend, const OperationT &operation) -> Status {
+        if constexpr (std::is_same_v<OperationT, ExchangeOperation>)
+          return backend.exchange(operation, input, output);
+        else {
+          ZPP_RT_TRY(backend.compute(&operation, input, held, output));
+          return rank->sampler.take(rank->state->world.measures, backend,
+                                    rank->index, &operation, input, held,
+                                    output);
+        }
+      });
 }
 
-zpp_rt_status zpp_rt_all_to_all(zpp_rt_rank *rank,
-                                const zpp_rt_exchange_desc *desc,
-                                const void *input, void *output) {
-  return exchange(rank, "all_to_all", desc, input, output, /*isGather=*/false,
-                  &RankBackend::allToAll);
-}
-
-zpp_rt_status zpp_rt_all_gather_chunks(zpp_rt_rank *rank,
-                                       const zpp_rt_exchange_desc *desc,
-                                       const void *input, void *output) {
-  return exchange(rank, "all_gather_chunks", desc, input, output,
-                  /*isGather=*/true, &RankBackend::allGatherChunks);
-}
+#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
+  zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank, const zpp_rt_##DESC *desc,    \
+                              const void *input, void *output) {               \
+    return execute(rank, #NAME, Entrypoint::NAME, desc, input,                 \
+                   /*held=*/nullptr, output);                                  \
+  }
+#define ZPP_RT_HELD_ENTRYPOINT(NAME, DESC, OP)                                 \
+  zpp_rt_status zpp_rt_##NAME(zpp_rt_rank *rank, const zpp_rt_##DESC *desc,    \
+                              const void *input, const void *held,             \
+                              void *output) {                                  \
+    return execute(rank, #NAME, Entrypoint::NAME, desc, input, held, output);  \
+  }
+#include "zpp/Runtime/Entrypoints.def"

@@ -182,10 +182,21 @@ bool Sampler::place(Measures &measures, RankBackend &backend, Sample &sample,
 }
 
 Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
-                     const QuantizeOperation &operation, const void *input,
+                     LocalOperation operation, const void *input,
                      const void *held, const void *output) {
   if (!measures.isOn() || !backend.canMeasure())
     return {};
+  if (auto *quantize = std::get_if<const QuantizeOperation *>(&operation);
+      quantize && !(*quantize)->isDequantize)
+    return take(measures, backend, rank, **quantize, input, held, output);
+  if (auto *last = std::get_if<const ReduceQuantizeOperation *>(&operation))
+    return take(measures, backend, rank, **last, input, output);
+  return {};
+}
+
+Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
+                     const QuantizeOperation &operation, const void *input,
+                     const void *held, const void *output) {
   Sample sample{operation.name, measures.getNumStarts(), operation.type,
                 operation.wire};
   int64_t chunk, begin;
@@ -231,8 +242,6 @@ struct Part {
 Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
                      const ReduceQuantizeOperation &operation,
                      const void *input, const void *output) {
-  if (!measures.isOn() || !backend.canMeasure())
-    return {};
   const ReduceOperation &reduce = operation.reduce;
   Sample sample{operation.name, measures.getNumStarts(), reduce.type,
                 operation.to};

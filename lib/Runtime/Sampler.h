@@ -24,12 +24,10 @@ namespace zpp::rt {
 /// The samples of one rank. Used by one thread at a time.
 class Sampler {
 public:
-  /// Samples an operation that was called, if `measures` are taken.
+  /// Samples an operation that was called, if it quantizes and `measures` are
+  /// taken.
   Status take(Measures &measures, RankBackend &backend, int64_t rank,
-              const QuantizeOperation &operation, const void *input,
-              const void *held, const void *output);
-  Status take(Measures &measures, RankBackend &backend, int64_t rank,
-              const ReduceQuantizeOperation &operation, const void *input,
+              LocalOperation operation, const void *input, const void *held,
               const void *output);
 
   /// Compares the samples of operations that are done, and adds the result to
@@ -61,6 +59,13 @@ private:
     /// of codes, and as many of scales.
     int64_t input = 0, held = -1, codes = 0, scales = 0;
   };
+
+  Status take(Measures &measures, RankBackend &backend, int64_t rank,
+              const QuantizeOperation &operation, const void *input,
+              const void *held, const void *output);
+  Status take(Measures &measures, RankBackend &backend, int64_t rank,
+              const ReduceQuantizeOperation &operation, const void *input,
+              const void *output);
 
   static std::vector<Run> getRuns(const SliceMap &map, int64_t chunk,
                                   int64_t begin, int64_t count);

@@ -23,43 +23,27 @@ public:
   ThreadRank(World &world, CpuRendezvous &rendezvous, int64_t rank)
       : CpuRank(world, rank), rendezvous(rendezvous) {}
 
-  Status allToAll(const ExchangeOperation &operation, const void *input,
+  Status exchange(const ExchangeOperation &operation, const void *input,
                   void *output) override {
-    return exchange(operation, input, output, operation.chunkBytes);
-  }
-  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
-                         void *output) override {
-    return exchange(operation, input, output, 0);
+    // Chunk i of the output is what member i holds at `self * stride`.
+    int64_t stride = operation.isGather ? 0 : operation.chunkBytes;
+    auto copy = [&](const std::vector<const void *> &inputs, int64_t self) {
+      if (operation.chunkBytes == 0)
+        return;
+      auto *dest = static_cast<uint8_t *>(output);
+      for (const void *source : inputs) {
+        std::memcpy(dest, bytesAt(source, self * stride), operation.chunkBytes);
+        dest += operation.chunkBytes;
+      }
+    };
+    return timed(operation,
+                 [&] { return rendezvous.meet(rank, operation, input, copy); });
   }
 
   /// Nothing to do: all ranks are in this process, and the world tells them.
   void fail(const Status &) override {}
 
 private:
-  Status meet(const ExchangeOperation &operation, const void *input,
-              const CpuRendezvous::Copy &copy) {
-    return timed(operation,
-                 [&] { return rendezvous.meet(rank, operation, input, copy); });
-  }
-
-  /// Chunk i of the output is what member i holds at `self * stride`.
-  Status exchange(const ExchangeOperation &operation, const void *input,
-                  void *output, int64_t stride) {
-    return meet(operation, input,
-                [&](const std::vector<const void *> &inputs, int64_t self) {
-                  if (operation.chunkBytes == 0)
-                    return;
-                  auto *dest = static_cast<uint8_t *>(output);
-                  for (const void *source : inputs) {
-                    std::memcpy(dest,
-                                static_cast<const uint8_t *>(source) +
-                                    self * stride,
-                                operation.chunkBytes);
-                    dest += operation.chunkBytes;
-                  }
-                });
-  }
-
   CpuRendezvous &rendezvous;
 };
 

@@ -92,32 +92,26 @@ static void gatherChunk(ElementType type, const void *tensor,
   });
 }
 
-void rt::packSlicesOnCpu(const PackOperation &operation, const void *input,
-                         void *output) {
+static void compute(const PackOperation &operation, const void *input,
+                    const void *, void *output) {
   const SliceMap &map = operation.slices;
+  const Footprint &footprint = operation.footprint;
   int64_t bytes = operation.elementBytes;
   for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      uint8_t *dest = bytesAt(
-          output, chunk * operation.footprint.output.stride + element * bytes);
-      if (index < 0)
-        std::memset(dest, 0, count * bytes);
-      else
-        std::memcpy(dest, bytesAt(input, index * bytes), count * bytes);
-    });
-}
-
-void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
-                           void *output) {
-  const SliceMap &map = operation.slices;
-  int64_t bytes = operation.elementBytes;
-  for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
-    forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      if (index >= 0)
-        std::memcpy(bytesAt(output, index * bytes),
-                    bytesAt(input, chunk * operation.footprint.input.stride +
-                                       element * bytes),
+      int64_t inTensor = index * bytes, inChunk = element * bytes;
+      if (!operation.isUnpack) {
+        uint8_t *dest =
+            bytesAt(output, chunk * footprint.output.stride + inChunk);
+        if (index < 0)
+          std::memset(dest, 0, count * bytes);
+        else
+          std::memcpy(dest, bytesAt(input, inTensor), count * bytes);
+      } else if (index >= 0) {
+        std::memcpy(bytesAt(output, inTensor),
+                    bytesAt(input, chunk * footprint.input.stride + inChunk),
                     count * bytes);
+      }
     });
 }
 
@@ -125,8 +119,8 @@ void rt::unpackSlicesOnCpu(const PackOperation &operation, const void *input,
 // Quantization
 //===----------------------------------------------------------------------===//
 
-void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                       const void *held, void *output) {
+static void quantize(const QuantizeOperation &operation, const void *input,
+                     const void *held, void *output) {
   const SliceMap &map = operation.slices;
   const Wire &wire = operation.wire;
   int64_t elements = map.elementsPerChunk();
@@ -145,8 +139,8 @@ void rt::quantizeOnCpu(const QuantizeOperation &operation, const void *input,
   }
 }
 
-void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                         const void *held, void *output) {
+static void dequantize(const QuantizeOperation &operation, const void *input,
+                       const void *held, void *output) {
   const SliceMap &map = operation.slices;
   const Wire &wire = operation.wire;
   int64_t elements = map.elementsPerChunk();
@@ -166,6 +160,12 @@ void rt::dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
         narrow(operation.type, values.data() + element, count, output, index);
     });
   }
+}
+
+static void compute(const QuantizeOperation &operation, const void *input,
+                    const void *held, void *output) {
+  (operation.isDequantize ? dequantize : quantize)(operation, input, held,
+                                                   output);
 }
 
 //===----------------------------------------------------------------------===//
@@ -203,23 +203,28 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
   return sum;
 }
 
-void rt::reduceOnCpu(const ReduceOperation &operation, const void *input,
-                     void *output) {
+static void compute(const ReduceOperation &operation, const void *input,
+                    const void *, void *output) {
   std::vector<float> sum = reduceToFloat(operation, input);
   narrow(operation.type, sum.data(), operation.elements, output, 0);
 }
 
-void rt::reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
-                             const void *input, void *output) {
+static void compute(const ReduceQuantizeOperation &operation, const void *input,
+                    const void *held, void *output) {
   std::vector<float> sum = reduceToFloat(operation.reduce, input);
   std::vector<uint8_t> partial(operation.reduce.elements *
                                elementBytes(operation.reduce.type));
   narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
          partial.data(), 0);
-  QuantizeOperation quantize{};
-  quantize.type = operation.reduce.type;
-  quantize.wire = operation.to;
-  quantize.slices = operation.slices;
-  quantize.footprint.output = operation.footprint.output;
-  quantizeOnCpu(quantize, partial.data(), /*held=*/nullptr, output);
+  QuantizeOperation last{};
+  last.type = operation.reduce.type;
+  last.wire = operation.to;
+  last.slices = operation.slices;
+  last.footprint.output = operation.footprint.output;
+  quantize(last, partial.data(), held, output);
+}
+
+void rt::computeOnCpu(LocalOperation operation, const void *input,
+                      const void *held, void *output) {
+  std::visit([&](auto *one) { compute(*one, input, held, output); }, operation);
 }

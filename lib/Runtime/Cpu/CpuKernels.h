@@ -12,19 +12,9 @@
 
 namespace zpp::rt {
 
-void packSlicesOnCpu(const PackOperation &operation, const void *input,
-                     void *output);
-void unpackSlicesOnCpu(const PackOperation &operation, const void *input,
-                       void *output);
-/// `held` may be null, and the output of dequantizeOnCpu().
-void quantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                   const void *held, void *output);
-void dequantizeOnCpu(const QuantizeOperation &operation, const void *input,
-                     const void *held, void *output);
-void reduceOnCpu(const ReduceOperation &operation, const void *input,
-                 void *output);
-void reduceQuantizeOnCpu(const ReduceQuantizeOperation &operation,
-                         const void *input, void *output);
+/// `held` may be null, and the output of a dequantization.
+void computeOnCpu(LocalOperation operation, const void *input, const void *held,
+                  void *output);
 
 } // namespace zpp::rt
 

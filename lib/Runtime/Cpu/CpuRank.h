@@ -19,6 +19,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <type_traits>
 
 namespace zpp::rt {
 
@@ -56,11 +57,12 @@ public:
     auto *source = static_cast<const uint8_t *>(input);
     const Pieces &from = operation.footprint.input;
     const Pieces &to = operation.footprint.output;
-    return run(operation, [&] {
+    timed(operation, [&] {
       for (int64_t row = 0; row < from.count; ++row)
         std::memcpy(dest + row * to.stride, source + row * from.stride,
                     from.bytes);
     });
+    return {};
   }
 
   Status markStream(void *, std::unique_ptr<Mark> &mark) override {
@@ -80,32 +82,11 @@ public:
     return {};
   }
 
-  Status packSlices(const PackOperation &operation, const void *input,
-                    void *output) override {
-    return run(operation, [&] { packSlicesOnCpu(operation, input, output); });
-  }
-  Status unpackSlices(const PackOperation &operation, const void *input,
-                      void *output) override {
-    return run(operation, [&] { unpackSlicesOnCpu(operation, input, output); });
-  }
-  Status quantize(const QuantizeOperation &operation, const void *input,
-                  const void *held, void *output) override {
-    return run(operation,
-               [&] { quantizeOnCpu(operation, input, held, output); });
-  }
-  Status dequantize(const QuantizeOperation &operation, const void *input,
-                    const void *held, void *output) override {
-    return run(operation,
-               [&] { dequantizeOnCpu(operation, input, held, output); });
-  }
-  Status reduce(const ReduceOperation &operation, const void *input,
-                void *output) override {
-    return run(operation, [&] { reduceOnCpu(operation, input, output); });
-  }
-  Status reduceQuantize(const ReduceQuantizeOperation &operation,
-                        const void *input, void *output) override {
-    return run(operation,
-               [&] { reduceQuantizeOnCpu(operation, input, output); });
+  Status compute(LocalOperation operation, const void *input, const void *held,
+                 void *output) override {
+    timed(getCommon(operation),
+          [&] { computeOnCpu(operation, input, held, output); });
+    return {};
   }
 
   Status synchronize() override { return {}; }
@@ -113,7 +94,8 @@ public:
 protected:
   /// Calls `function` and records the time that it took.
   template <typename Function>
-  auto timed(const Operation &operation, const Function &function) {
+  std::invoke_result_t<Function> timed(const Operation &operation,
+                                       const Function &function) {
     struct Recorder {
       ~Recorder() {
         if (world.trace && world.trace->isRecording())
@@ -128,11 +110,6 @@ protected:
       Trace::Clock::time_point begin = Trace::Clock::now();
     } recorder{world, rank, operation};
     return function();
-  }
-  template <typename Function>
-  Status run(const Operation &operation, const Function &function) {
-    timed(operation, function);
-    return {};
   }
   World &world;
   const int64_t rank;

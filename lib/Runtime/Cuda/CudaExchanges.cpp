@@ -152,8 +152,14 @@ Status CudaRank::callLibrary(const ExchangeOperation &operation,
       [&](cudaStream_t stream) { return call(group->handle, stream); });
 }
 
-Status CudaRank::allGatherChunks(const ExchangeOperation &operation,
-                                 const void *input, void *output) {
+Status CudaRank::exchange(const ExchangeOperation &operation, const void *input,
+                          void *output) {
+  return operation.isGather ? allGather(operation, input, output)
+                            : allToAll(operation, input, output);
+}
+
+Status CudaRank::allGather(const ExchangeOperation &operation,
+                           const void *input, void *output) {
   DeviceGuard guard(device);
   Communicator *group;
   ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));

@@ -36,24 +36,19 @@ static kernels::Reduction getReduction(const ReduceOperation &operation) {
           operation.type};
 }
 
-cudaError_t zpp::rt::packSlicesOnDevice(const PackOperation &operation,
-                                        const void *input, void *output,
-                                        const kernels::LaunchTarget &target) {
+static cudaError_t compute(const PackOperation &operation, const void *input,
+                           const void *, void *output,
+                           const kernels::LaunchTarget &target) {
+  if (operation.isUnpack)
+    return kernels::unpack(input, operation.elementBytes, operation.slices,
+                           output, operation.footprint.input.stride, target);
   return kernels::pack(input, operation.elementBytes, operation.slices, output,
                        operation.footprint.output.stride, target);
 }
 
-cudaError_t zpp::rt::unpackSlicesOnDevice(const PackOperation &operation,
-                                          const void *input, void *output,
-                                          const kernels::LaunchTarget &target) {
-  return kernels::unpack(input, operation.elementBytes, operation.slices,
-                         output, operation.footprint.input.stride, target);
-}
-
-cudaError_t zpp::rt::quantizeOnDevice(const QuantizeOperation &operation,
-                                      const void *input, const void *held,
-                                      void *output,
-                                      const kernels::LaunchTarget &target) {
+static cudaError_t quantize(const QuantizeOperation &operation,
+                            const void *input, const void *held, void *output,
+                            const kernels::LaunchTarget &target) {
   kernels::ConstTensor tensor{input, operation.type};
   kernels::Chunks chunks = getDest(operation.slices, operation.footprint.output,
                                    operation.wire, output);
@@ -63,10 +58,9 @@ cudaError_t zpp::rt::quantizeOnDevice(const QuantizeOperation &operation,
   return kernels::quantize(tensor, operation.slices, chunks, target);
 }
 
-cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
-                                        const void *input, const void *held,
-                                        void *output,
-                                        const kernels::LaunchTarget &target) {
+static cudaError_t dequantize(const QuantizeOperation &operation,
+                              const void *input, const void *held, void *output,
+                              const kernels::LaunchTarget &target) {
   kernels::ConstChunks chunks{input,
                               operation.slices.numChunks(),
                               operation.footprint.input.stride,
@@ -81,9 +75,16 @@ cudaError_t zpp::rt::dequantizeOnDevice(const QuantizeOperation &operation,
   return kernels::dequantize(chunks, operation.slices, tensor, target);
 }
 
-cudaError_t zpp::rt::reduceOnDevice(const ReduceOperation &operation,
-                                    const void *input, void *output,
-                                    const kernels::LaunchTarget &target) {
+static cudaError_t compute(const QuantizeOperation &operation,
+                           const void *input, const void *held, void *output,
+                           const kernels::LaunchTarget &target) {
+  return (operation.isDequantize ? dequantize : quantize)(operation, input,
+                                                          held, output, target);
+}
+
+static cudaError_t compute(const ReduceOperation &operation, const void *input,
+                           const void *, void *output,
+                           const kernels::LaunchTarget &target) {
   // One chunk, which is the whole tensor.
   SliceMap map;
   map.unit = map.extent = operation.elements;
@@ -92,14 +93,21 @@ cudaError_t zpp::rt::reduceOnDevice(const ReduceOperation &operation,
                                    {output, operation.type}, target);
 }
 
-cudaError_t
-zpp::rt::reduceQuantizeOnDevice(const ReduceQuantizeOperation &operation,
-                                const void *input, void *output,
-                                const kernels::LaunchTarget &target) {
+static cudaError_t compute(const ReduceQuantizeOperation &operation,
+                           const void *input, const void *, void *output,
+                           const kernels::LaunchTarget &target) {
   return kernels::dequantizeReduceQuantize(
       getSources(operation.reduce, input), operation.slices,
       getReduction(operation.reduce),
       getDest(operation.slices, operation.footprint.output, operation.to,
               output),
       target);
+}
+
+cudaError_t rt::computeOnDevice(LocalOperation operation, const void *input,
+                                const void *held, void *output,
+                                const kernels::LaunchTarget &target) {
+  return std::visit(
+      [&](auto *one) { return compute(*one, input, held, output, target); },
+      operation);
 }

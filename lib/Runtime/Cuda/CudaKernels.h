@@ -13,25 +13,10 @@
 
 namespace zpp::rt {
 
-cudaError_t packSlicesOnDevice(const PackOperation &operation,
-                               const void *input, void *output,
-                               const kernels::LaunchTarget &target);
-cudaError_t unpackSlicesOnDevice(const PackOperation &operation,
-                                 const void *input, void *output,
-                                 const kernels::LaunchTarget &target);
-/// `held` may be null, and the output of dequantizeOnDevice().
-cudaError_t quantizeOnDevice(const QuantizeOperation &operation,
-                             const void *input, const void *held, void *output,
-                             const kernels::LaunchTarget &target);
-cudaError_t dequantizeOnDevice(const QuantizeOperation &operation,
-                               const void *input, const void *held,
-                               void *output,
-                               const kernels::LaunchTarget &target);
-cudaError_t reduceOnDevice(const ReduceOperation &operation, const void *input,
-                           void *output, const kernels::LaunchTarget &target);
-cudaError_t reduceQuantizeOnDevice(const ReduceQuantizeOperation &operation,
-                                   const void *input, void *output,
-                                   const kernels::LaunchTarget &target);
+/// `held` may be null, and the output of a dequantization.
+cudaError_t computeOnDevice(LocalOperation operation, const void *input,
+                            const void *held, void *output,
+                            const kernels::LaunchTarget &target);
 
 } // namespace zpp::rt
 

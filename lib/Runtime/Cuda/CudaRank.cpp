@@ -170,8 +170,9 @@ Status CudaRank::copy(const Operation &operation, const void *input,
     ZPP_RT_CUDA(cudaPointerGetAttributes, &dest, output);
     if (source.type == cudaMemoryTypeDevice &&
         dest.type == cudaMemoryTypeDevice && source.device == dest.device)
-      return compute(
-          operation, input, output, [&](kernels::Launches &launches) {
+      return queue->addKernel(
+          operation, getAccesses(operation, input, output),
+          [&](kernels::Launches &launches) {
             if (isDense)
               return copyByKernel(input, output, bytes, launches);
             // Rows are the chunks of the tensor on the dense side.
@@ -261,52 +262,15 @@ void CudaRank::addAccesses(const Pieces &pieces, const void *data,
         {bytesAt(data, i * pieces.stride), pieces.bytes, isWrite});
 }
 
-Status CudaRank::packSlices(const PackOperation &operation, const void *input,
-                            void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return packSlicesOnDevice(operation, input, output, launches);
-  });
-}
-
-Status CudaRank::unpackSlices(const PackOperation &operation, const void *input,
-                              void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return unpackSlicesOnDevice(operation, input, output, launches);
-  });
-}
-
-Status CudaRank::quantize(const QuantizeOperation &operation, const void *input,
-                          const void *held, void *output) {
-  return compute(
-      operation, input, output,
-      [&](kernels::Launches &launches) {
-        return quantizeOnDevice(operation, input, held, output, launches);
-      },
-      held);
-}
-
-Status CudaRank::dequantize(const QuantizeOperation &operation,
-                            const void *input, const void *held, void *output) {
-  return compute(
-      operation, input, output,
-      [&](kernels::Launches &launches) {
-        return dequantizeOnDevice(operation, input, held, output, launches);
-      },
-      held);
-}
-
-Status CudaRank::reduce(const ReduceOperation &operation, const void *input,
-                        void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return reduceOnDevice(operation, input, output, launches);
-  });
-}
-
-Status CudaRank::reduceQuantize(const ReduceQuantizeOperation &operation,
-                                const void *input, void *output) {
-  return compute(operation, input, output, [&](kernels::Launches &launches) {
-    return reduceQuantizeOnDevice(operation, input, output, launches);
-  });
+Status CudaRank::compute(LocalOperation operation, const void *input,
+                         const void *held, void *output) {
+  DeviceGuard guard(device);
+  const Operation &common = getCommon(operation);
+  return queue->addKernel(common, getAccesses(common, input, output, held),
+                          [&](kernels::Launches &launches) {
+                            return computeOnDevice(operation, input, held,
+                                                   output, launches);
+                          });
 }
 
 //===----------------------------------------------------------------------===//

@@ -66,23 +66,10 @@ public:
                         std::unique_ptr<Mark> &mark) override;
   Status leave(void *stream, const Mark &mark) override;
 
-  Status packSlices(const PackOperation &operation, const void *input,
-                    void *output) override;
-  Status unpackSlices(const PackOperation &operation, const void *input,
-                      void *output) override;
-  Status quantize(const QuantizeOperation &operation, const void *input,
-                  const void *held, void *output) override;
-  Status dequantize(const QuantizeOperation &operation, const void *input,
-                    const void *held, void *output) override;
-  Status reduce(const ReduceOperation &operation, const void *input,
-                void *output) override;
-  Status reduceQuantize(const ReduceQuantizeOperation &operation,
-                        const void *input, void *output) override;
-
-  Status allToAll(const ExchangeOperation &operation, const void *input,
+  Status compute(LocalOperation operation, const void *input, const void *held,
+                 void *output) override;
+  Status exchange(const ExchangeOperation &operation, const void *input,
                   void *output) override;
-  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
-                         void *output) override;
   /// Calls a collective of NCCL with the communicator of a group, which is null
   /// for a group of one.
   using LibraryCall =
@@ -107,15 +94,11 @@ private:
                        void *output, const void *held = nullptr);
   void addAccesses(const Pieces &pieces, const void *data, bool isWrite);
 
-  template <typename Launch>
-  Status compute(const Operation &operation, const void *input, void *output,
-                 const Launch &launch, const void *held = nullptr) {
-    DeviceGuard guard(device);
-    return queue->addKernel(
-        operation, getAccesses(operation, input, output, held), launch);
-  }
-
   // Exchanges.
+  Status allToAll(const ExchangeOperation &operation, const void *input,
+                  void *output);
+  Status allGather(const ExchangeOperation &operation, const void *input,
+                   void *output);
   /// Tells all members of the group that this one takes part; the first time it
   /// waits until all have said the same, and makes what NCCL needs for sends or
   /// for its own collectives.

@@ -19,33 +19,21 @@ public:
   ExternalCpuRank(World &world, int64_t rank)
       : CpuRank(world, rank), exchanges(world, rank) {}
 
-  Status allToAll(const ExchangeOperation &operation, const void *input,
+  Status exchange(const ExchangeOperation &operation, const void *input,
                   void *output) override {
-    return exchange(operation, &ExternalExchanges::allToAll, input, output);
-  }
-  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
-                         void *output) override {
-    return exchange(operation, &ExternalExchanges::allGather, input, output);
-  }
-
-  /// Other processes learn it from the caller's functions.
-  void fail(const Status &) override {}
-
-private:
-  Status exchange(const ExchangeOperation &operation,
-                  Status (ExternalExchanges::*move)(const ExchangeOperation &,
-                                                    void *, const void *,
-                                                    void *),
-                  const void *input, void *output) {
     return timed(operation, [&]() -> Status {
       if (!exchanges.isCopy(operation))
-        return (exchanges.*move)(operation, /*stream=*/nullptr, input, output);
+        return exchanges.run(operation, /*stream=*/nullptr, input, output);
       if (operation.chunkBytes > 0)
         std::memcpy(output, input, operation.chunkBytes);
       return {};
     });
   }
 
+  /// Other processes learn it from the caller's functions.
+  void fail(const Status &) override {}
+
+private:
   ExternalExchanges exchanges;
 };
 

@@ -134,38 +134,21 @@ public:
     return operations.event.makeWait(static_cast<cudaStream_t>(other));
   }
 
-  Status packSlices(const PackOperation &operation, const void *input,
-                    void *output) override {
-    return compute(operation, packSlicesOnDevice, input, output);
+  Status compute(LocalOperation operation, const void *input, const void *held,
+                 void *output) override {
+    DeviceGuard guard(device);
+    return getStatus(computeOnDevice(operation, input, held, output, stream),
+                     "launch of a kernel");
   }
-  Status unpackSlices(const PackOperation &operation, const void *input,
-                      void *output) override {
-    return compute(operation, unpackSlicesOnDevice, input, output);
-  }
-  Status quantize(const QuantizeOperation &operation, const void *input,
-                  const void *held, void *output) override {
-    return compute(operation, quantizeOnDevice, input, held, output);
-  }
-  Status dequantize(const QuantizeOperation &operation, const void *input,
-                    const void *held, void *output) override {
-    return compute(operation, dequantizeOnDevice, input, held, output);
-  }
-  Status reduce(const ReduceOperation &operation, const void *input,
-                void *output) override {
-    return compute(operation, reduceOnDevice, input, output);
-  }
-  Status reduceQuantize(const ReduceQuantizeOperation &operation,
-                        const void *input, void *output) override {
-    return compute(operation, reduceQuantizeOnDevice, input, output);
-  }
-
-  Status allToAll(const ExchangeOperation &operation, const void *input,
+  Status exchange(const ExchangeOperation &operation, const void *input,
                   void *output) override {
-    return exchange(operation, &ExternalExchanges::allToAll, input, output);
-  }
-  Status allGatherChunks(const ExchangeOperation &operation, const void *input,
-                         void *output) override {
-    return exchange(operation, &ExternalExchanges::allGather, input, output);
+    DeviceGuard guard(device);
+    if (!exchanges.isCopy(operation))
+      return exchanges.run(operation, stream, input, output);
+    if (operation.chunkBytes > 0)
+      ZPP_RT_CUDA(cudaMemcpyAsync, output, input, operation.chunkBytes,
+                  cudaMemcpyDefault, stream);
+    return {};
   }
 
   Status synchronize() override {
@@ -180,29 +163,6 @@ private:
   ExternalCudaRank(World &world, int64_t rank, int device)
       : device(device), exchanges(world, rank),
         memory(std::make_unique<DeviceMemory>()) {}
-
-  /// Launches with what the operation reads and writes, on this rank's stream.
-  template <typename OperationT, typename LaunchT, typename... Buffers>
-  Status compute(const OperationT &operation, LaunchT launch,
-                 Buffers... buffers) {
-    DeviceGuard guard(device);
-    return getStatus(launch(operation, buffers..., stream),
-                     "launch of a kernel");
-  }
-
-  Status exchange(const ExchangeOperation &operation,
-                  Status (ExternalExchanges::*move)(const ExchangeOperation &,
-                                                    void *, const void *,
-                                                    void *),
-                  const void *input, void *output) {
-    DeviceGuard guard(device);
-    if (!exchanges.isCopy(operation))
-      return (exchanges.*move)(operation, stream, input, output);
-    if (operation.chunkBytes > 0)
-      ZPP_RT_CUDA(cudaMemcpyAsync, output, input, operation.chunkBytes,
-                  cudaMemcpyDefault, stream);
-    return {};
-  }
 
   const int device;
   /// The stream that was entered last.

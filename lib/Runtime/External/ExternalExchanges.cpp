@@ -28,9 +28,8 @@ ExternalExchanges::getGroup(const std::vector<AxisRef> &axes) {
   return it->second;
 }
 
-Status ExternalExchanges::call(zpp_rt_exchange_function function,
-                               const ExchangeOperation &operation, void *stream,
-                               const void *input, void *output) {
+Status ExternalExchanges::run(const ExchangeOperation &operation, void *stream,
+                              const void *input, void *output) {
   // Another rank of this process.
   if (world.failure.has())
     return world.failure.get();
@@ -44,6 +43,8 @@ Status ExternalExchanges::call(zpp_rt_exchange_function function,
   exchange.position = group.position;
   exchange.chunk_bytes = operation.chunkBytes;
   exchange.stream = stream;
+  auto function = operation.isGather ? world.exchanges->all_gather
+                                     : world.exchanges->all_to_all;
   char message[1024] = "";
   zpp_rt_status code = function(world.exchanges->context, &exchange, input,
                                 output, message, sizeof(message));
@@ -55,16 +56,4 @@ Status ExternalExchanges::call(zpp_rt_exchange_function function,
     return {ZPP_RT_SYSTEM_ERROR,
             text + " (" + expected("a zpp_rt_status", code) + ")"};
   return {code, text};
-}
-
-Status ExternalExchanges::allToAll(const ExchangeOperation &operation,
-                                   void *stream, const void *input,
-                                   void *output) {
-  return call(world.exchanges->all_to_all, operation, stream, input, output);
-}
-
-Status ExternalExchanges::allGather(const ExchangeOperation &operation,
-                                    void *stream, const void *input,
-                                    void *output) {
-  return call(world.exchanges->all_gather, operation, stream, input, output);
 }

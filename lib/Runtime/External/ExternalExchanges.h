@@ -29,10 +29,8 @@ public:
   }
 
   /// Must not be a copy. `stream` is that of zpp_rt_exchange.
-  Status allToAll(const ExchangeOperation &operation, void *stream,
-                  const void *input, void *output);
-  Status allGather(const ExchangeOperation &operation, void *stream,
-                   const void *input, void *output);
+  Status run(const ExchangeOperation &operation, void *stream,
+             const void *input, void *output);
 
 private:
   struct Group {
@@ -40,9 +38,6 @@ private:
     int64_t position;
   };
   const Group &getGroup(const std::vector<AxisRef> &axes);
-  Status call(zpp_rt_exchange_function function,
-              const ExchangeOperation &operation, void *stream,
-              const void *input, void *output);
 
   World &world;
   const int64_t rank;

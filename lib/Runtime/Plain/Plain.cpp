@@ -74,9 +74,10 @@ private:
   }
 
   Status reduceScatter(void *sum) {
+    exchange.isGather = false;
     exchange.footprint = {bytes, bytes};
     return withTemporary(bytes, [&](void *parts) -> Status {
-      ZPP_RT_TRY(backend.allToAll(exchange, input, parts));
+      ZPP_RT_TRY(backend.exchange(exchange, input, parts));
       if (bytes == 0)
         return {};
       ReduceOperation reduce{};
@@ -88,13 +89,14 @@ private:
       reduce.footprint = {
           Pieces(reduce.sources, exchange.chunkBytes, exchange.chunkBytes),
           exchange.chunkBytes};
-      return backend.reduce(reduce, parts, sum);
+      return backend.compute(&reduce, parts, /*held=*/nullptr, sum);
     });
   }
 
   Status allGather(const void *part) {
+    exchange.isGather = true;
     exchange.footprint = {exchange.chunkBytes, bytes};
-    return backend.allGatherChunks(exchange, part, output);
+    return backend.exchange(exchange, part, output);
   }
 
 #ifdef ZPP_RT_HAS_CUDA
