@@ -26,8 +26,8 @@ _MISSING = 0.5
 _ROLES = {
     "updated": ("update", "no update is sent; it is for steps in which each device updates "
                 "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
-    "moments": ("moment", "no gather is known to be of a momentum that is orthogonalized; "
-                "the report has the reason for each gather", ()),
+    "moments": ("moment", "nothing is known to move a momentum that is orthogonalized; "
+                "the report has the reason for each gather and exchange", ()),
     "exchanges": ("exchange", "no all-to-all is known to exchange rows with experts; the "
                   "report has the reason for each", ()),
 }

@@ -2093,7 +2093,7 @@ func.func @r19_moment(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
   // CHECK: "stablehlo.all_gather"{{.*}} role = "moment", rule = "R19"
-  // expected-remark@+1 {{it gathers a gradient or momentum, which products contract before it updates a weight; moments=i8 rounds what is sent (R19)}}
+  // expected-remark@+1 {{it moves a gradient or momentum, which products contract before it updates a weight, or this update; moments=i8 rounds what is sent (R19)}}
   %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
   %gram = stablehlo.dot_general %all, %all, contracting_dims = [1] x [1] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
   %odd = stablehlo.dot %gram, %all : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
@@ -2169,12 +2169,84 @@ func.func @r19_moment_not(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %q: tensor
     stablehlo.return %add : tensor<f32>
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %moment = stablehlo.add %m, %mine : tensor<4x32xf32>
-  // expected-remark@+1 {{it gathers a gradient or momentum that products contract, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where products are split, which moments=i8 joins, or says in a remark why not (R19)}}
+  // expected-remark@+1 {{it moves a gradient or momentum that products contract, or its update, and needs it as it is: a product contracts it with something else: a root, a projection, or a device's part, where products are split, which moments=i8 joins, or says in a remark why not (R19)}}
   %all = "stablehlo.all_gather"(%moment) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<4x32xf32>) -> tensor<32x32xf32>
   %u = stablehlo.dot %q, %all : (tensor<4x32xf32>, tensor<32x32xf32>) -> tensor<4x32xf32>
   %new = stablehlo.subtract %w, %u : tensor<4x32xf32>
   %next = stablehlo.add %q, %mine : tensor<4x32xf32>
   return %new, %moment, %next : tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>
+}
+
+// -----
+
+// An owner gets the parts of its momentum, and sends the parts of its update. A block
+// is of one row.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r19_owner(
+func.func @r19_owner(%w: tensor<8x4x32xf32>, %m: tensor<8x4x32xf32>, %x: tensor<16x32xi32>) -> (tensor<8x4x32xf32>, tensor<8x4x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x4x32xf32>) -> tensor<8x32x32xf32>
+  %tokens = stablehlo.convert %x : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = stablehlo.dot_general %tokens, %whole, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<8x32x32xf32>) -> tensor<16x8x32xf32>
+  %targets = stablehlo.broadcast_in_dim %tokens, dims = [0, 2] : (tensor<16x32xf32>) -> tensor<16x8x32xf32>
+  %e = stablehlo.subtract %y, %targets : tensor<16x8x32xf32>
+  %g = stablehlo.dot_general %tokens, %e, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x8x32xf32>) -> tensor<32x8x32xf32>
+  %stack = stablehlo.transpose %g, dims = [1, 0, 2] : (tensor<32x8x32xf32>) -> tensor<8x32x32xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%stack) <{scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<8x32x32xf32>) -> tensor<8x4x32xf32>
+  %moment = stablehlo.add %m, %mine : tensor<8x4x32xf32>
+  // CHECK: "stablehlo.all_to_all"{{.*}} block = 32{{.*}} role = "moment", rule = "R19"
+  // expected-remark@+1 {{it moves a gradient or momentum, which products contract before it updates a weight, or this update; moments=i8 rounds what is sent (R19)}}
+  %all = "stablehlo.all_to_all"(%moment) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x4x32xf32>) -> tensor<1x32x32xf32>
+  %gram = stablehlo.dot_general %all, %all, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32>
+  %odd = stablehlo.dot_general %gram, %all, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32>
+  %u = stablehlo.subtract %all, %odd : tensor<1x32x32xf32>
+  // CHECK: "stablehlo.all_to_all"{{.*}} block = 32{{.*}} role = "moment", rule = "R19"
+  // expected-remark@+1 {{it moves a gradient or momentum, which products contract before it updates a weight, or this update; moments=i8 rounds what is sent (R19)}}
+  %own = "stablehlo.all_to_all"(%u) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x32x32xf32>) -> tensor<8x4x32xf32>
+  %new = stablehlo.subtract %w, %own : tensor<8x4x32xf32>
+  return %new, %moment : tensor<8x4x32xf32>, tensor<8x4x32xf32>
+}
+
+// -----
+
+// An owner updates weights with what it sends, which is rounded for others.
+
+sdy.mesh @mesh = <["node"=2, "gpu"=4]>
+// CHECK-LABEL: func @r19_owner_not(
+func.func @r19_owner_not(%w: tensor<8x4x32xf32>, %m: tensor<8x4x32xf32>, %x: tensor<16x32xi32>) -> (tensor<8x4x32xf32>, tensor<8x4x32xf32>) {
+  // CHECK: zero.all_gather {{.*}} role = "weight", rule = "R4"
+  %whole = "stablehlo.all_gather"(%w) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x4x32xf32>) -> tensor<8x32x32xf32>
+  %tokens = stablehlo.convert %x : (tensor<16x32xi32>) -> tensor<16x32xf32>
+  %y = stablehlo.dot_general %tokens, %whole, contracting_dims = [1] x [1] : (tensor<16x32xf32>, tensor<8x32x32xf32>) -> tensor<16x8x32xf32>
+  %targets = stablehlo.broadcast_in_dim %tokens, dims = [0, 2] : (tensor<16x32xf32>) -> tensor<16x8x32xf32>
+  %e = stablehlo.subtract %y, %targets : tensor<16x8x32xf32>
+  %g = stablehlo.dot_general %tokens, %e, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x8x32xf32>) -> tensor<32x8x32xf32>
+  %stack = stablehlo.transpose %g, dims = [1, 0, 2] : (tensor<32x8x32xf32>) -> tensor<8x32x32xf32>
+  // CHECK: zero.reduce_scatter {{.*}} role = "gradient", rule = "R9"
+  %mine = "stablehlo.reduce_scatter"(%stack) <{scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %add = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %add : tensor<f32>
+  }) : (tensor<8x32x32xf32>) -> tensor<8x4x32xf32>
+  %moment = stablehlo.add %m, %mine : tensor<8x4x32xf32>
+  // expected-remark@+1 {{it moves a gradient or momentum, which products contract before it updates a weight, or this update; moments=i8 rounds what is sent (R19)}}
+  %all = "stablehlo.all_to_all"(%moment) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<8x4x32xf32>) -> tensor<1x32x32xf32>
+  %gram = stablehlo.dot_general %all, %all, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32>
+  %odd = stablehlo.dot_general %gram, %all, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32>
+  %u = stablehlo.subtract %all, %odd : tensor<1x32x32xf32>
+  // expected-remark@+1 {{it moves a gradient or momentum that products contract, or its update, and needs it as it is: devices update weights with what they send, too, and copies of a weight could differ (R19)}}
+  %own = "stablehlo.all_to_all"(%u) <{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 8 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> : (tensor<1x32x32xf32>) -> tensor<8x4x32xf32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %part = stablehlo.slice %u [0:1, 0:4, 0:32] : (tensor<1x32x32xf32>) -> tensor<1x4x32xf32>
+  %mixed = stablehlo.dynamic_update_slice %own, %part, %zero, %zero, %zero : (tensor<8x4x32xf32>, tensor<1x4x32xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<8x4x32xf32>
+  %new = stablehlo.subtract %w, %mixed : tensor<8x4x32xf32>
+  return %new, %moment : tensor<8x4x32xf32>, tensor<8x4x32xf32>
 }
 
 // -----

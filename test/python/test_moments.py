@@ -311,8 +311,8 @@ def test_without_the_option_no_bit_changes(step):
     fast = rewritten(step)
     assert same_bits(fast(state, batch_of()), step(state, batch_of()))
     assert {entry["reason"] for entry in gathers_of(fast.report())} == {
-        "it gathers a gradient or momentum, which products contract before it updates a "
-        "weight; moments=i8 rounds what is sent (R19)"}
+        "it moves a gradient or momentum, which products contract before it updates a "
+        "weight, or this update; moments=i8 rounds what is sent (R19)"}
 
 
 @pytest.mark.parametrize("target", ["portable", "cpu"])
@@ -472,8 +472,8 @@ def by_steps(state, batch):
         "moments": moments}, loss
 
 
-NEEDS = ("it gathers a gradient or momentum that products contract, and needs it as it "
-         "is: ")
+NEEDS = ("it moves a gradient or momentum that products contract, or its update, and "
+         "needs it as it is: ")
 
 
 @pytest.mark.parametrize("step, reason, spec", [

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import program_parts as parts
 import pytest
 import test_moments as moments
 import zpp
@@ -207,8 +208,182 @@ def test_numbers_in_the_state(next_of, is_owned):
     check_exact(step, state, result.report, 2)
 
 
+# Owners that a step has itself. The state has eight matrices of 64, or more.
+
+def to_owners(x, axes=AXES):
+    return jax.lax.all_to_all(x, axes, 0, 1, tiled=True)
+
+
+def from_owners(x, axes=AXES):
+    return jax.lax.all_to_all(x, axes, 1, 0, tiled=True)
+
+
+def updates_by(back, sent, momenta):
+    """Updates of matrices, one of each device at most, which `back` returns."""
+    stack = jnp.stack(momenta + momenta[-1:] * (-len(momenta) % 8))
+    updates = back(sent(orthogonalize(to_owners(sent(stack)))))
+    return [updates[i] for i in range(len(momenta))]
+
+
+def by_exchange(sent, momenta):
+    return updates_by(from_owners, sent, momenta)
+
+
+def by_gather(sent, momenta):
+    return [own(u) for u in updates_by(gather, sent, momenta)]
+
+
+def by_hops(sent, momenta):
+    """Within a node first, and back within it at last: there, all is exact."""
+    stack = jnp.stack(momenta).reshape(2, 4, 8, WIDTH)
+    mine = to_owners(sent(jax.lax.all_to_all(stack, "gpu", 1, 2, tiled=True))[:, 0],
+                     "node")
+    back = from_owners(sent(orthogonalize(mine)), "node")[:, None]
+    updates = jax.lax.all_to_all(back, "gpu", 2, 1, tiled=True)
+    return [updates[i // 4, i % 4] for i in range(8)]
+
+
+def by_rows(sent, momenta):
+    """The part of each matrix is a row, and each device has two matrices."""
+    def exchange(rows):
+        return jax.lax.all_to_all(sent(rows), AXES, 0, 0, tiled=True)
+
+    parts = exchange(jnp.stack(momenta).reshape(8, -1)).reshape(8, 2, 8, WIDTH)
+    updates = orthogonalize(parts.swapaxes(0, 1).reshape(2, WIDTH, WIDTH))
+    back = exchange(updates.reshape(2, 8, 8, WIDTH).swapaxes(0, 1).reshape(8, -1))
+    return list(back.reshape(16, 8, WIDTH))
+
+
+def with_own(updates_of, sent, state, batch):
+    loss, momenta, _ = first_moments(gather, state, batch)
+    return {"weights": descend(state["weights"], updates_of(sent, momenta)),
+            "moments": momenta}, loss
+
+
+def of_own_stack(sent, state, batch):
+    """Weights and momenta are stacks, and so are updates."""
+    weights, stack = state["weights"], state["moments"]
+    loss, momenta, _ = first_moments(gather, {
+        "weights": list(weights), "moments": list(stack)}, batch)
+    momenta = jnp.stack(momenta)
+    updates = from_owners(sent(orthogonalize(to_owners(sent(momenta)))))
+    return {"weights": descend(weights, updates), "moments": momenta}, loss
+
+
+def as_it_is(x):
+    return x
+
+
+@pytest.mark.parametrize("updates_of, layers, mesh", [
+    (by_exchange, 8, moments.NODES), (by_exchange, 3, TIER), (by_gather, 8, TIER),
+    (by_hops, 8, moments.NODES), (by_rows, 16, TIER), (None, 16, TIER)])
+def test_owners_of_the_step(updates_of, layers, mesh):
+    """Both ways are rounded, each row by itself, and nothing else is."""
+    step = functools.partial(with_own, updates_of) if updates_of else of_own_stack
+    spec = P(AXES) if updates_of else P(None, AXES)
+    state = state_of(layers, is_stack=not updates_of)
+    written, rounded = (jax.jit(shard_map(functools.partial(step, sent), spec))
+                        for sent in (as_it_is, lambda x: parts.sent(x, "i8", WIDTH)))
+    fast = rewritten(written, mesh)
+    found = fast(state, batch_of())
+    for right, other in zip(*map(jax.tree.leaves, (
+            rounded(state, batch_of()), found)), strict=True):
+        np.testing.assert_allclose(other, right, rtol=1e-5, atol=1e-7)
+    exact = zpp.jit(written, target="portable", mesh=mesh, **OFF)
+    assert same_bits(exact(state, batch_of()), written(state, batch_of()))
+    sent = [(entry["rule"], max(entry["before"].values()), entry["rewritten"])
+            for entry in moments_in(fast.report())]
+    assert [rule for rule, *_ in sent] == ["R19"] * (4 if updates_of is by_hops else 2)
+    assert {is_sent for *_, is_sent in sent} == (
+        {True, False} if updates_of is by_hops else {True})
+
+
+# Owners whose exchanges stay exact.
+
+def keeps_squares(momenta, state):
+    """NorMuon: second moments of the updates are kept."""
+    updates = by_exchange(as_it_is, momenta[:-1])
+    second = 0.9 * state["moments"][-1] + 0.1 * updates[0]**2
+    return [updates[0] / (jnp.sqrt(second) + 1e-8), *updates[1:], momenta[-1]], second
+
+
+def of_weights(momenta, state):
+    return by_exchange(as_it_is, [m + 1e-3 * w for m, w in zip(
+        momenta, state["weights"], strict=True)]), None
+
+
+def by_signs(momenta, state):
+    return [jnp.sign(u) for u in by_exchange(as_it_is, momenta)], None
+
+
+def with_averages(momenta, state):
+    updates = by_exchange(as_it_is, momenta[:-1])
+    return [*updates, momenta[-1]], 0.9 * state["moments"][-1] + 0.1 * (
+        state["weights"][0] - 0.02 * updates[0])
+
+
+def of_updated_weights(momenta, state):
+    mine = orthogonalize(to_owners(jnp.stack(momenta)))
+    weights = from_owners(to_owners(jnp.stack(state["weights"])) - 0.02 * mine)
+    return [(w - new) / 0.02 for w, new in zip(state["weights"], weights, strict=True)
+            ], None
+
+
+def beside_what_is_sent(momenta, state):
+    """A device that has an update takes its slice of it, and not what arrives."""
+    mine = orthogonalize(to_owners(jnp.stack(momenta)))
+    updates = gather(mine)
+    return [own(jnp.where(jax.lax.axis_index(AXES) == i, mine[0], updates[i]))
+            for i in range(8)], None
+
+
+def contracted_later(momenta, state):
+    """Half an orthogonalization is sent back."""
+    mine = orthogonalize(to_owners(jnp.stack(momenta)), 2)
+    return [own(orthogonalize(u, 3)) for u in gather(mine)], None
+
+
+def with_last_dim(momenta, state):
+    """Neighbors in memory are of different matrices."""
+    stack = jnp.stack(momenta * 32, -1)
+    mine = jax.lax.all_to_all(stack, AXES, 2, 0, tiled=True)
+    updates = jnp.moveaxis(orthogonalize(jnp.moveaxis(mine, -1, 0)), 0, -1)
+    back = jax.lax.all_to_all(updates, AXES, 0, 2, tiled=True)
+    return [back[..., i] for i in range(8)], None
+
+
+def with_kept(updates_of, state, batch):
+    loss, momenta, _ = first_moments(gather, state, batch)
+    updates, kept = updates_of(momenta, state)
+    momenta = momenta if kept is None else [*momenta[:-1], kept]
+    return {"weights": descend(state["weights"], updates), "moments": momenta}, loss
+
+
+@pytest.mark.parametrize("updates_of, reason, count", [
+    (keeps_squares, "it exchanges state: result 7 ", 0),
+    (of_weights, "it exchanges state: result ", 0),
+    (by_signs, "needs it as it is: the step chooses by it", 0),
+    (with_averages, "is not known to be the one updated weight of a gradient", 0),
+    (of_updated_weights, "it exchanges state: result ", 0),
+    (beside_what_is_sent, "devices update weights with what they send, too", 1),
+    (contracted_later, "it gathers state, which is not rounded: result 8 ", 1),
+    (with_last_dim, "its rows have elements of several matrices", 0)],
+    ids=lambda case: getattr(case, "__name__", ""))
+@pytest.mark.filterwarnings("ignore:moments=i8")
+def test_what_owners_exchange_as_it_is(updates_of, reason, count):
+    step = jax.jit(shard_map(functools.partial(with_kept, updates_of)))
+    report = remarks_of(step, state_of(8))[0].report
+    assert sum(entry["rewritten"] for entry in report["collectives"]) == count
+    assert any(reason in entry["reason"] for entry in report["collectives"]), {
+        entry["reason"] for entry in report["collectives"]}
+
+
+def with_owners(state, batch):
+    return with_own(by_exchange, as_it_is, state, batch)
+
+
 @pytest.mark.parametrize("target", ["portable", "cpu"])
-@pytest.mark.parametrize("step", [moments.by_hand, as_stack],
+@pytest.mark.parametrize("step", [moments.by_hand, as_stack, with_owners],
                          ids=lambda step: step.__name__)
 def test_with_everything_else(step, target):
     moments.check_with_everything_else(*program_of(step, 8), target, 0.02)

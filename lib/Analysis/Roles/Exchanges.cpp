@@ -19,7 +19,6 @@
 #include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Support/BlockQuant.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -74,10 +73,7 @@ public:
     if (type.getElementType().isF16())
       return Objection{Rule::Exchange, "its rows are f16, and large elements "
                                        "could become infinite"};
-    // Rows are contiguous.
-    int64_t dim = type.getRank() - 1;
-    while (dim > 0 && type.getDimSize(dim) == 1)
-      --dim;
+    int64_t dim = getRowDim(type);
     if (exchange.dim >= dim || concatenated.getInt() >= dim)
       return Objection{Rule::Exchange, "it cuts along its last dim, or puts "
                                        "together along it: it moves no whole "
@@ -103,14 +99,7 @@ public:
                        "its elements are bits, not numbers: " + *bits};
     if (std::optional<Objection> objection = checkRows(exchange, dim))
       return objection;
-    int64_t block = type.getDimSize(dim) & -type.getDimSize(dim);
-    if (block < kMinBlock)
-      return Objection{Rule::Exchange,
-                       "its rows have " + std::to_string(type.getDimSize(dim)) +
-                           " elements, which are no whole blocks"};
-    if (block < kMaxBlock)
-      exchange.block = block;
-    return {};
+    return chooseRowBlock(exchange, type.getDimSize(dim), Rule::Exchange);
   }
 
 private:
@@ -485,7 +474,8 @@ void RoleFinder::chooseExchanges(const NodeSet &ancestors) {
   for (StepCollective &exchange : collectives) {
     if (exchange.kind != CollectiveKind::AllToAll ||
         exchange.role != Role::Other || isRewritten(exchange) ||
-        !exchange.groupError.empty())
+        !exchange.groupError.empty() || exchange.rule == Rule::Moment ||
+        exchange.rule == Rule::Stack)
       continue;
     if (!choice)
       choice.emplace(*this, ancestors);

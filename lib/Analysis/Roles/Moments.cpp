@@ -5,20 +5,19 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Muon gathers a momentum, begins with the product of it and its transpose, and
-// goes on with products and sums of what this makes (Newton-Schulz). Optimizers
-// that multiply a momentum by something else, such as the roots of Shampoo and
-// the projections of Dion, or that keep anything of the result, need it as it
-// is.
+// Muon gathers a momentum, or sends its parts to the device that owns it. It
+// begins with the product of it and its transpose, and goes on with products
+// and sums of what this makes (Newton-Schulz). An owner sends the update back.
+// Optimizers that multiply a momentum by something else, such as the roots of
+// Shampoo and the projections of Dion, or that keep anything of the result,
+// need it as it is.
 //
 //===----------------------------------------------------------------------===//
 
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -36,7 +35,8 @@ static bool isKnownMove(Operation *op, const ValueGraph::Edge &edge) {
          (edge.operand < 0 || isDataMovement(op) || isElementwise(op) ||
           isNamed(op, guest::kSelect) || isNamed(op, guest::kClamp) ||
           isNamed(op, guest::kDynamicUpdateSlice) ||
-          getGuestCollective(op) == CollectiveKind::AllGather);
+          getGuestCollective(op) == CollectiveKind::AllGather ||
+          getGuestCollective(op) == CollectiveKind::AllToAll);
 }
 
 static bool isMatrixProduct(Operation *op) {
@@ -48,29 +48,11 @@ static bool contains(const NodeSet &nodes, ValueGraph::Node node) {
   return node >= 0 && nodes[node];
 }
 
-/// Returns an op that reads `value` and has no results, such as a callback: it
-/// is no node. Null if there is none.
-static Operation *findSilentReader(Value value) {
-  llvm::SetVector<Value> read;
-  read.insert(value);
-  for (size_t i = 0; i < read.size(); ++i)
-    for (OpOperand &use : read[i].getUses()) {
-      Operation *user = use.getOwner();
-      if (user->getNumResults() == 0 && user != &user->getBlock()->back())
-        return user;
-      // The argument of a function has the node of what is passed to it.
-      auto call = dyn_cast<func::CallOp>(user);
-      func::FuncOp callee = call ? getCallee(call) : func::FuncOp();
-      if (callee && use.getOperandNumber() < callee.getNumArguments())
-        read.insert(callee.getArgument(use.getOperandNumber()));
-    }
-  return nullptr;
-}
-
 namespace {
 
-/// Proves that gathers are of momenta which an optimizer orthogonalizes, as
-/// Muon does (docs/rules.md, R19). Valid while the module does not change.
+/// Proves that collectives move momenta which an optimizer orthogonalizes, as
+/// Muon does, or their updates (docs/rules.md, R19). Valid while the module
+/// does not change.
 class Moments {
   using Node = ValueGraph::Node;
   using Edge = ValueGraph::Edge;
@@ -124,20 +106,27 @@ public:
     findMomenta();
   }
 
-  /// A gather of a gradient or a momentum that products contract.
+  /// A gradient or a momentum that products contract and a collective moves, or
+  /// what such products have made of it.
   struct Contracted {
     SmallVector<const StepCollective *> gradients;
+    /// The tensor that arrives.
     Node whole;
-    /// The products of it with itself.
+    /// The products of it with itself. An update is one of them.
     SmallVector<Node> grams;
+    /// The momenta that an update is made of, where they arrive.
+    SmallVector<Node> momenta;
+    bool isUpdate() const { return !momenta.empty(); }
   };
 
-  /// Returns nullopt if `gather` gathers something else.
-  std::optional<Contracted> find(const StepCollective &gather) {
-    std::optional<Node> operand = graph.find(gather.op->getOperand(0));
-    std::optional<Node> whole = graph.find(gather.op->getResult(0));
+  /// Returns nullopt if `moved` moves something else.
+  std::optional<Contracted> find(const StepCollective &moved) {
+    std::optional<Node> operand = graph.find(moved.op->getOperand(0));
+    std::optional<Node> whole = graph.find(moved.op->getResult(0));
     if (!operand || !whole)
       return std::nullopt;
+    if (std::optional<Contracted> update = findUpdate(*operand, *whole))
+      return update;
     Contents contents = read(*operand);
     // A weight that is moved and orthogonalized is no momentum.
     if (contents.hasOther || contents.hasWeight ||
@@ -157,23 +146,31 @@ public:
     // A statistic that is kept is contracted by other things.
     if (!isContracted || (grams.empty() && contents.gradients.empty()))
       return std::nullopt;
-    return Contracted{std::move(contents.gradients), *whole, std::move(grams)};
+    return Contracted{
+        std::move(contents.gradients), *whole, std::move(grams), {}};
   }
 
-  /// Returns what speaks against its being a momentum that is orthogonalized.
+  /// Notes that `found` is rounded.
+  void add(const Contracted &found) { arrived[found.whole] = found.gradients; }
+
+  /// Returns what speaks against its being a momentum that is orthogonalized,
+  /// or its update.
   std::optional<Objection> check(const Contracted &found) {
-    NodeSet all = getReached(found.whole, [](const Edge &) { return true; });
+    NodeSet all = getAll(found);
     std::optional<std::string> why = findOtherReader(all);
     if (!why && found.grams.empty())
       why = "no product contracts it with itself, as an orthogonalization "
             "begins";
     if (!why)
       why = checkResults(found, all);
+    if (!why && isUsedBeside(found))
+      why = "devices update weights with what they send, too, and copies of a "
+            "weight could differ";
     if (!why)
       return std::nullopt;
     return Objection{Rule::Moment,
-                     "it gathers a gradient or momentum that products "
-                     "contract, and needs it as it is: " +
+                     "it moves a gradient or momentum that products contract, "
+                     "or its update, and needs it as it is: " +
                          *why};
   }
 
@@ -219,6 +216,35 @@ private:
     return contents;
   }
 
+  /// The update of momenta that have arrived, if `operand` is made of what
+  /// follows from them and of single numbers alone, and no product contracts it
+  /// later.
+  std::optional<Contracted> findUpdate(Node operand, Node whole) const {
+    Contracted update{{}, whole, {whole}, {}};
+    bool isOfOthers = graph.walk(
+        operand, Direction::ToSources,
+        [&](const Edge &edge) {
+          return !arrived.contains(edge.target) &&
+                 isFloat(graph.getValue(edge.source)) &&
+                 graph.getCount(edge.source) != 1;
+        },
+        [&](Node node) {
+          Operation *op = graph.getOp(node);
+          if (auto moment = arrived.find(node); moment != arrived.end()) {
+            update.momenta.push_back(node);
+            llvm::append_range(update.gradients, moment->second);
+          }
+          return graph.getSources(node).empty() && !(op && isKnownSource(op));
+        });
+    if (isOfOthers || !update.isUpdate())
+      return std::nullopt;
+    NodeSet all = getAll(update);
+    for (Node node = 0; node < graph.size(); ++node)
+      if (all[node] && graph.getOp(node) && isMatrixProduct(graph.getOp(node)))
+        return std::nullopt;
+    return update;
+  }
+
   /// Finds the state whose next value, and all else of its type that the step
   /// returns and that holds it, is made of gradients: no statistic of a batch,
   /// and nothing that stays as it is, such as a mask.
@@ -241,6 +267,11 @@ private:
   //===----------------------------------------------------------------------===//
   // Readers
   //===----------------------------------------------------------------------===//
+
+  /// Returns the nodes that follow from `found` in any way.
+  NodeSet getAll(const Contracted &found) const {
+    return getReached(found.whole, [](const Edge &) { return true; });
+  }
 
   /// Returns the nodes that follow from `sources` over edges that `follows`
   /// accepts.
@@ -375,6 +406,16 @@ private:
     return "no weight is updated with what follows from it";
   }
 
+  /// True if a result of the step follows from the momenta of an update without
+  /// being sent.
+  bool isUsedBeside(const Contracted &update) const {
+    NodeSet here = getReached(update.momenta, [&](const Edge &edge) {
+      return !graph.getCollective(edge.target);
+    });
+    return llvm::any_of(graph.getResults(),
+                        [&](const auto &result) { return here[result.node]; });
+  }
+
   const ValueGraph &graph;
   const StepFlow &flow;
   const NodeSet &ancestors;
@@ -391,6 +432,8 @@ private:
   llvm::DenseSet<Value> momenta;
   /// Nodes that hold elements of a weight.
   NodeSet isOfWeight;
+  /// The gradients of momenta, and of updates, where these arrive rounded.
+  llvm::DenseMap<Node, SmallVector<const StepCollective *>> arrived;
 };
 
 } // namespace
@@ -401,15 +444,18 @@ private:
 
 void RoleFinder::chooseMoments(const NodeSet &ancestors) {
   std::optional<Moments> moments;
-  for (StepCollective &gather : collectives) {
-    Operation *op = gather.op;
-    if (gather.kind != CollectiveKind::AllGather ||
-        gather.role != Role::Other || isRewritten(gather) ||
-        op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+  for (StepCollective &moved : collectives) {
+    Operation *op = moved.op;
+    bool isGather = moved.kind == CollectiveKind::AllGather;
+    bool isExchange =
+        moved.kind == CollectiveKind::AllToAll && moved.groupError.empty();
+    if ((!isGather && !isExchange) || moved.role != Role::Other ||
+        isRewritten(moved) || op->getNumOperands() != 1 ||
+        op->getNumResults() != 1 ||
         !isFloatTensor(op->getOperand(0).getType()) ||
         !isFloatTensor(op->getResult(0).getType()))
       continue;
-    // What a step gathers without a gradient is no momentum.
+    // What a step moves without a gradient is no momentum.
     if (!moments) {
       if (llvm::none_of(collectives, [](const StepCollective &collective) {
             return collective.role == Role::Gradient;
@@ -417,20 +463,25 @@ void RoleFinder::chooseMoments(const NodeSet &ancestors) {
         return;
       moments.emplace(graph, flow, ancestors, collectives);
     }
-    std::optional<Moments::Contracted> found = moments->find(gather);
+    std::optional<Moments::Contracted> found = moments->find(moved);
     if (!found)
       continue;
     std::optional<Objection> objection = moments->check(*found);
     if (!objection)
-      objection = checkAxes(gather, "it gathers");
+      objection = checkAxes(moved, isGather ? "it gathers" : "it exchanges");
     if (!objection && getProver().isNeverNegative(op->getOperand(0)))
-      objection = {Rule::Sign, "it gathers a statistic, no element of which "
+      objection = {Rule::Sign, "it moves a statistic, no element of which "
                                "can be negative"};
-    object(gather, objection);
+    // Gathers of stacks of momenta have blocks of their own.
+    if (!objection && (isExchange || found->isUpdate()))
+      objection =
+          chooseRowBlock(moved, getMatrixRow(graph, moved), Rule::Stack);
+    object(moved, objection);
     if (objection)
       continue;
-    gather.role = Role::Moment;
-    gather.rule = Rule::Moment;
-    gather.isState = false;
+    moments->add(*found);
+    moved.role = Role::Moment;
+    moved.rule = Rule::Moment;
+    moved.isState = false;
   }
 }

@@ -65,6 +65,20 @@ private:
   llvm::SmallVector<mlir::Value> values;
 };
 
+/// Returns the dim of `type` along which a row has its elements, one after the
+/// other: the last one that has several.
+int64_t getRowDim(mlir::RankedTensorType type);
+
+/// Has blocks of `collective` end where its rows of `size` elements do.
+/// Objects, by `rule`, if these are no whole blocks.
+std::optional<Objection> chooseRowBlock(StepCollective &collective,
+                                        int64_t size, Rule rule);
+
+/// Returns the elements in a row of what a gather or an all-to-all sends to one
+/// device, or 0 if a row has elements of several matrices: if it is joined from
+/// several tensors, cut, or has an element of each matrix of a stack.
+int64_t getMatrixRow(const ValueGraph &graph, const StepCollective &moved);
+
 /// Returns the keys of a gather or a scatter. A scatter mirrors a gather if
 /// they share a key: their shapes are equal either at the collective or where
 /// the weight is stored, since XLA's partitioner leaves transposes after

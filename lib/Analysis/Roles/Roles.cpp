@@ -199,11 +199,12 @@ void RoleFinder::keepExact() {
       continue;
     std::optional<Objection> why = chooseBlock(collective);
     bool isGather = collective.kind == CollectiveKind::AllGather;
+    bool moves = isGather || collective.kind == CollectiveKind::AllToAll;
     if (isGather && getElementTypeOrSelf(operand).isInteger()) {
       if (collective.rule == Rule::Layer || collective.rule == Rule::Declared)
         why = Objection{Rule::Form, "its elements are integers"};
     } else if (std::optional<std::string> bits =
-                   isGather
+                   moves
                        ? getBits().explain(operand, collective.op->getResult(0))
                        : std::nullopt) {
       why =
@@ -221,9 +222,32 @@ void RoleFinder::keepExact() {
   }
 }
 
+int64_t zpp::getRowDim(RankedTensorType type) {
+  int64_t dim = type.getRank() - 1;
+  while (dim > 0 && type.getDimSize(dim) == 1)
+    --dim;
+  return dim;
+}
+
+std::optional<Objection> zpp::chooseRowBlock(StepCollective &collective,
+                                             int64_t size, Rule rule) {
+  int64_t block = size & -size;
+  if (block < kMinBlock)
+    return Objection{rule, size == 0
+                               ? "its rows have elements of several matrices"
+                               : "its rows have " + std::to_string(size) +
+                                     " elements, which are no whole blocks"};
+  if (block < kMaxBlock)
+    collective.block = block;
+  return {};
+}
+
 /// Chooses blocks for a stack of parameters, if the collective moves one.
 /// Objects to any where a device has no whole blocks of each parameter.
 std::optional<Objection> RoleFinder::chooseBlock(StepCollective &collective) {
+  // A block of those is of one row.
+  if (collective.kind == CollectiveKind::AllToAll)
+    return {};
   bool isGather = collective.kind == CollectiveKind::AllGather;
   Operation *op = collective.op;
   Value whole = isGather ? op->getResult(0) : op->getOperand(0);

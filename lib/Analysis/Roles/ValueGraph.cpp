@@ -17,10 +17,28 @@
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace zpp;
+
+Operation *zpp::findSilentReader(Value value) {
+  llvm::SetVector<Value> read;
+  read.insert(value);
+  for (size_t i = 0; i < read.size(); ++i)
+    for (OpOperand &use : read[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (user->getNumResults() == 0 && user != &user->getBlock()->back())
+        return user;
+      // The argument of a function has the node of what is passed to it.
+      auto call = dyn_cast<func::CallOp>(user);
+      func::FuncOp callee = call ? getCallee(call) : func::FuncOp();
+      if (callee && use.getOperandNumber() < callee.getNumArguments())
+        read.insert(callee.getArgument(use.getOperandNumber()));
+    }
+  return nullptr;
+}
 
 bool zpp::isStepFunction(Operation *op) {
   static const llvm::StringSet<> names = {

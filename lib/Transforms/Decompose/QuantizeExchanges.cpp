@@ -125,9 +125,7 @@ private:
   void rewrite(const CollectiveView &view, const Mesh &mesh, const Plan &plan) {
     Operation *op = view.op;
     OpBuilder builder(op);
-    // Those of owners have the names of what they replace.
-    Location loc =
-        moments ? op->getLoc() : getNamedLocation(op, Role::Exchange, Value());
+    Location loc = op->getLoc();
     auto from = cast<RankedTensorType>(op->getOperand(0).getType());
     auto to = cast<RankedTensorType>(op->getResult(0).getType());
     RankedTensorType chunks =

@@ -105,7 +105,10 @@ public:
         collective.op->setAttr(kUpdatedAttr, UnitAttr::get(&getContext()));
       else if (!collective.reason.empty())
         leaveAlone(collective.op, getArgument(), collective.reason);
-      else if (collective.role != Role::Exchange)
+      else if (collective.kind == CollectiveKind::AllToAll)
+        collective.op->setLoc(
+            getNamedLocation(collective.op, collective.role, Value()));
+      else
         import(collective, input, meshAttr);
     }
   }
@@ -214,7 +217,7 @@ private:
       std::swap(whole, part);
     int64_t dim = collective.dim;
     // zero-quantize-exchanges checks those.
-    if (collective.role == Role::Exchange)
+    if (collective.kind == CollectiveKind::AllToAll)
       return success();
     if (dim < 0 || dim >= part.getRank())
       return op->emitError("expected a dim of ") << part << ", but got " << dim;
@@ -246,9 +249,9 @@ private:
     if (collective.role == Role::Other)
       return LeftAlone(collective.explain());
     if (collective.role == Role::Moment && !moments)
-      return LeftAlone("it gathers a gradient or momentum, which products "
-                       "contract before it updates a weight; moments=i8 rounds "
-                       "what is sent (R19)");
+      return LeftAlone("it moves a gradient or momentum, which products "
+                       "contract before it updates a weight, or this update; "
+                       "moments=i8 rounds what is sent (R19)");
     if (collective.role == Role::Exchange && !exchanges)
       return LeftAlone(
           "it exchanges rows with experts; exchanges=i8 rounds what "

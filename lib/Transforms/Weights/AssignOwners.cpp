@@ -15,6 +15,7 @@
 
 #include "LocalValues.h"
 #include "Weights/Owners/OwnedWork.h"
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "zpp/Analysis/Loops/CountedLoop.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
@@ -57,7 +58,7 @@ public:
     ModuleOp module = getOperation();
     SmallVector<AllGatherOp> gathers;
     module.walk([&](AllGatherOp gather) {
-      if (hasRole(getOrigins(gather), Role::Moment))
+      if (isOfMoment(gather) && !isOfAnother(gather))
         gathers.push_back(gather);
     });
     FailureOr<Machine> machine = Machine::get(module);
@@ -77,6 +78,20 @@ public:
   }
 
 private:
+  static bool isOfMoment(Operation *op) {
+    return hasRole(getOrigins(op), Role::Moment);
+  }
+
+  /// True if `gather` is of an update, whose momentum has an owner in the step
+  /// itself, or one hop of several.
+  static bool isOfAnother(AllGatherOp gather) {
+    SetVector<Operation *> sources;
+    BackwardSliceOptions options;
+    options.omitBlockArguments = true;
+    return failed(getBackwardSlice(gather.getOperation(), &sources, options)) ||
+           llvm::any_of(sources, isOfMoment);
+  }
+
   void leave(AllGatherOp gather, const LeftAlone &why) {
     remarkMissed(gather, getArgument(), "no-owner")
         << "all devices compute what follows from it: " + why.getReason();

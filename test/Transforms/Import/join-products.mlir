@@ -163,7 +163,7 @@ func.func @own_rate(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x32
 // What the step keeps of a product is not rounded, so nothing changes.
 
 module attributes {mhlo.num_partitions = 8 : i32} {
-// REMARK: devices split the products that follow from a gathered or added matrix: it gathers a gradient or momentum that products contract, and needs it as it is: result 2 of the step is made of it
+// REMARK: devices split the products that follow from a gathered or added matrix: it moves a gradient or momentum that products contract, or its update, and needs it as it is: result 2 of the step is made of it
 // CHECK-LABEL: func.func @statistic(
 // CHECK-COUNT-3: stablehlo.all_gather
 func.func @statistic(%w: tensor<4x32xf32>, %m: tensor<4x32xf32>, %x: tensor<16x32xi32>) -> (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) {

@@ -33,6 +33,10 @@ class ValueGraph;
 /// True for ops whose derivative is zero wherever it exists.
 bool isStepFunction(mlir::Operation *op);
 
+/// Returns an op that reads `value` and has no results, such as a callback: it
+/// is no node. Null if there is none.
+mlir::Operation *findSilentReader(mlir::Value value);
+
 /// Some nodes of a graph.
 class NodeSet {
 public:
