@@ -36,64 +36,12 @@ from collections.abc import Callable, Sequence
 
 import lab
 from lab import launch, links
+from lab.programs import AXIS, Record, Sizes, all_devices, cross_entropy, keras, nnx
+from lab.programs import put, run_steps, sharding
 from lab.tables import describe_commit, write_between
-from trainers import sharding, tokens
 
 WAYS = {"plain": "plain", "run": "zpp run", "jit": "zpp.jit"}
 LIMIT_SECONDS = 900
-
-
-@dataclasses.dataclass(frozen=True)
-class Sizes:
-    layers: int
-    width: int
-    heads: int
-    vocabulary: int
-    length: int
-    #: Sequences of all devices together.
-    sequences: int
-    steps: int
-
-
-class Record:
-    """Losses of the steps, and how long each took."""
-
-    def __init__(self):
-        self.losses, self.seconds = [], []
-
-    def begin(self):
-        self._start = time.perf_counter()
-
-    def end(self, loss):
-        self.losses.append(float(loss))
-        self.seconds.append(time.perf_counter() - self._start)
-
-
-def all_devices():
-    import jax
-    return jax.make_mesh((jax.device_count(),), ("node",),
-                         axis_types=(jax.sharding.AxisType.Auto,))
-
-
-def put(value, on, *spec):
-    """Places what all processes have on the devices of all."""
-    import jax
-    import numpy as np
-    host = np.asarray(value)
-    return jax.make_array_from_callback(
-        host.shape, sharding(on, *spec), lambda index: host[index])
-
-
-def put_weight(value, on):
-    """In parts along its first dim that the devices divide."""
-    dims = [dim for dim, size in enumerate(value.shape)
-            if size % on.size == 0 and value.ndim > 1]
-    return put(value, on, *(["node" if dim == dims[0] else None
-                             for dim in range(value.ndim)] if dims else []))
-
-
-def batch_of(sizes: Sizes, number: int):
-    return tokens(number, (sizes.sequences, sizes.length + 1), sizes.vocabulary)
 
 
 # Programs ----------------------------------------------------------------------
@@ -106,33 +54,54 @@ def gpt(sizes: Sizes, wrap: Callable, record: Record):
     trainer = gpt.Trainer(gpt.Config(
         layers=sizes.layers, width=sizes.width, heads=sizes.heads,
         vocab=sizes.vocabulary, context=sizes.length, collectives="xla",
-        mesh=(("node", jax.device_count()),)))
+        mesh=((AXIS, jax.device_count()),)))
     from lab.worker import on_device
     init, _ = on_device(trainer, sizes.sequences)
-    state = init()
-    step = wrap(jax.jit(trainer.step, donate_argnums=0))
-    for number in range(sizes.steps):
-        batch = put(batch_of(sizes, number), trainer.mesh, "node")
-        record.begin()
-        state, loss = step(state, batch)
-        record.end(loss)
+    run_steps(sizes, trainer.mesh, wrap(jax.jit(trainer.step, donate_argnums=0)), (init(),),
+              record)
 
 
 def llama(sizes: Sizes, wrap: Callable, record: Record):
     """RMSNorm, rotary positions, gated units; a scan over checkpointed layers, and
     optax.adamw."""
     import jax
-    import jax.numpy as jnp
-    import numpy as np
     import optax
-    on, width, hidden = all_devices(), sizes.width, 3 * sizes.width
+    on = all_devices()
+
+    def place_weight(path, value):
+        is_stacked = any(getattr(entry, "key", None) == "layers" for entry in path)
+        spec = (None, AXIS) if value.ndim == 3 else (
+            (AXIS,) if value.ndim == 2 and not is_stacked else ())
+        return put(value, on, *spec)
+
+    weights = jax.tree_util.tree_map_with_path(place_weight, draw_llama(sizes))
+    kept = jax.tree.map(lambda leaf: leaf.sharding, weights)
+    transform = optax.adamw(1e-3)
+    state = jax.jit(transform.init)(weights)
+    state = jax.tree.map(
+        lambda leaf: leaf if leaf.ndim else put(leaf, on), state)
+
+    def train_step(weights, state, batch):
+        loss, gradients = jax.value_and_grad(loss_of_llama)(weights, batch, sizes, on)
+        updates, state = transform.update(gradients, state, weights)
+        weights = jax.lax.with_sharding_constraint(
+            optax.apply_updates(weights, updates), kept)
+        return weights, state, loss
+
+    run_steps(sizes, on, wrap(jax.jit(train_step, donate_argnums=(0, 1))), (weights, state),
+              record)
+
+
+def draw_llama(sizes: Sizes) -> dict:
+    """Its weights, on the host."""
+    import numpy as np
+    layers, width, hidden = sizes.layers, sizes.width, 3 * sizes.width
     draw = np.random.default_rng(0)
 
     def matrix(*shape):
         return draw.standard_normal(shape, np.float32) * shape[-2] ** -0.5
 
-    layers = sizes.layers
-    weights = {
+    return {
         "embed": matrix(sizes.vocabulary, width), "norm": np.ones(width, np.float32),
         "head": matrix(width, sizes.vocabulary),
         "layers": {
@@ -143,23 +112,13 @@ def llama(sizes: Sizes, wrap: Callable, record: Record):
             "gate": matrix(layers, width, hidden), "up": matrix(layers, width, hidden),
             "down": matrix(layers, hidden, width)}}
 
-    def is_stacked(path):
-        return any(getattr(entry, "key", None) == "layers" for entry in path)
 
-    def place_weight(path, value):
-        spec = (None, "node") if value.ndim == 3 else (
-            ("node",) if value.ndim == 2 and not is_stacked(path) else ())
-        return put(value, on, *spec)
-
-    weights = jax.tree_util.tree_map_with_path(place_weight, weights)
-    kept = jax.tree.map(lambda leaf: leaf.sharding, weights)
-    transform = optax.adamw(1e-3)
-    state = jax.jit(transform.init)(weights)
-    state = jax.tree.map(
-        lambda leaf: leaf if leaf.ndim else put(leaf, on), state)
+def loss_of_llama(weights: dict, batch, sizes: Sizes, on):
+    import jax
+    import jax.numpy as jnp
 
     def place(x):
-        return jax.lax.with_sharding_constraint(x, sharding(on, "node"))
+        return jax.lax.with_sharding_constraint(x, sharding(on, AXIS))
 
     def norm(x, gain):
         scale = jax.lax.rsqrt(jnp.mean(x.astype(jnp.float32) ** 2, -1,
@@ -186,140 +145,13 @@ def llama(sizes: Sizes, wrap: Callable, record: Record):
         y = place(jax.nn.silu(place(y @ w["gate"])) * place(y @ w["up"]))
         return place(x + y @ w["down"]), None
 
-    def loss_of(weights, batch):
-        # Otherwise XLA would look tokens up in each part of the table.
-        embed = jax.lax.with_sharding_constraint(
-            weights["embed"].astype(jnp.bfloat16), sharding(on))
-        x = place(embed[batch[:, :-1]])
-        x, _ = jax.lax.scan(jax.checkpoint(layer), x, weights["layers"])
-        logits = place(norm(x, weights["norm"]) @
-                       weights["head"].astype(jnp.bfloat16))
-        return optax.softmax_cross_entropy_with_integer_labels(
-            logits.astype(jnp.float32), batch[:, 1:]).mean()
-
-    def train_step(weights, state, batch):
-        loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
-        updates, state = transform.update(gradients, state, weights)
-        weights = jax.lax.with_sharding_constraint(
-            optax.apply_updates(weights, updates), kept)
-        return weights, state, loss
-
-    step = wrap(jax.jit(train_step, donate_argnums=(0, 1)))
-    for number in range(sizes.steps):
-        batch = put(batch_of(sizes, number), on, "node")
-        record.begin()
-        weights, state, loss = step(weights, state, batch)
-        record.end(loss)
-
-
-def nnx(sizes: Sizes, wrap: Callable, record: Record):
-    """Flax' own layers, and `nnx.jit`."""
-    import jax
-    import jax.numpy as jnp
-    import optax
-    from flax import nnx
-    on, width = all_devices(), sizes.width
-
-    def place(x):
-        return jax.lax.with_sharding_constraint(x, sharding(on, "node"))
-
-    class Block(nnx.Module):
-        def __init__(self, rngs):
-            bf16 = {"dtype": jnp.bfloat16, "rngs": rngs}
-            self.norm1 = nnx.RMSNorm(width, **bf16)
-            self.attention = nnx.MultiHeadAttention(
-                sizes.heads, width, decode=False, dropout_rate=0.0, **bf16)
-            self.norm2 = nnx.RMSNorm(width, **bf16)
-            self.up = nnx.Linear(width, 4 * width, **bf16)
-            self.down = nnx.Linear(4 * width, width, **bf16)
-
-        def __call__(self, x):
-            mask = nnx.make_causal_mask(x[..., 0])
-            x = x + place(self.attention(place(self.norm1(x)), mask=mask))
-            hidden = place(nnx.gelu(place(self.up(place(self.norm2(x))))))
-            return place(x + place(self.down(hidden)))
-
-    class Model(nnx.Module):
-        def __init__(self, rngs):
-            self.embed = nnx.Embed(sizes.vocabulary, width, dtype=jnp.bfloat16,
-                                   rngs=rngs)
-            self.blocks = nnx.List([Block(rngs) for _ in range(sizes.layers)])
-            self.norm = nnx.RMSNorm(width, dtype=jnp.bfloat16, rngs=rngs)
-            self.head = nnx.Linear(width, sizes.vocabulary, use_bias=False,
-                                   dtype=jnp.bfloat16, rngs=rngs)
-
-        def __call__(self, x):
-            x = place(self.embed(x))
-            for block in self.blocks:
-                x = nnx.remat(Block.__call__)(block, x)
-            return place(self.head(place(self.norm(x))))
-
-    model = Model(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
-    for part in (model, optimizer):
-        nnx.update(part, jax.tree.map(lambda leaf: put_weight(leaf, on),
-                                      nnx.state(part)))
-
-    @nnx.jit
-    def train_step(model, optimizer, batch):
-        def loss_of(model):
-            logits = model(batch[:, :-1]).astype(jnp.float32)
-            return optax.softmax_cross_entropy_with_integer_labels(
-                logits, batch[:, 1:]).mean()
-
-        loss, gradients = nnx.value_and_grad(loss_of)(model)
-        optimizer.update(model, gradients)
-        return loss
-
-    step = wrap(train_step)
-    for number in range(sizes.steps):
-        batch = put(batch_of(sizes, number), on, "node")
-        record.begin()
-        record.end(step(model, optimizer, batch))
-
-
-def keras(sizes: Sizes, wrap: Callable, record: Record):
-    """`Model.fit` with a `ModelParallel` distribution, in float32, on one batch."""
-    import jax
-    import keras
-    from keras.src.backend.jax import trainer
-    keras.utils.set_random_seed(0)
-    devices = keras.distribution.DeviceMesh(
-        (jax.device_count(),), ["batch"], keras.distribution.list_devices())
-    layout = keras.distribution.LayoutMap(devices)
-    layout[".*kernel"] = layout[".*embeddings"] = ("batch", None)
-    keras.distribution.set_distribution(keras.distribution.ModelParallel(
-        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False))
-    x = inputs = keras.Input((sizes.length,), dtype="int32")
-    x = keras.layers.Embedding(sizes.vocabulary, sizes.width)(x)
-    for _ in range(sizes.layers):
-        hidden = keras.layers.LayerNormalization()(x)
-        hidden = keras.layers.Dense(4 * sizes.width, activation="gelu",
-                                    use_bias=False)(hidden)
-        x = x + keras.layers.Dense(sizes.width, use_bias=False)(hidden)
-    outputs = keras.layers.Dense(sizes.vocabulary, use_bias=False)(x)
-    model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.Adam(1e-3),
-                  keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-
-    class Note(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            record.begin()
-
-        def on_epoch_end(self, epoch, logs=None):
-            record.end(logs["loss"])
-
-    # Each process has its own part of the batch.
-    batch = batch_of(sizes, 0)
-    rows = sizes.sequences // jax.process_count()
-    own = batch[rows * jax.process_index():][:rows]
-    before, trainer.jit = trainer.jit, (
-        lambda function, **options: wrap(jax.jit(function, **options)))
-    try:
-        model.fit(own[:, :-1], own[:, 1:], batch_size=rows, epochs=sizes.steps,
-                  verbose=0, callbacks=[Note()], shuffle=False)
-    finally:
-        trainer.jit = before
+    # Otherwise XLA would look tokens up in each part of the table.
+    embed = jax.lax.with_sharding_constraint(
+        weights["embed"].astype(jnp.bfloat16), sharding(on))
+    x = place(embed[batch[:, :-1]])
+    x, _ = jax.lax.scan(jax.checkpoint(layer), x, weights["layers"])
+    return cross_entropy(place(norm(x, weights["norm"]) @
+                               weights["head"].astype(jnp.bfloat16)), batch)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,6 +46,7 @@ import re
 import statistics
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -93,14 +94,14 @@ def export(args):
         text.write(args.export, text.read(args.text))
     rate, context, sequences = MODELS[args.model]
     vocabulary = text.vocabulary(args.data)
+    narrow: dict[str, Any] = {"width": 128} if args.tiny else {}
     for micro_batches in {ROWS[row][0] for row in args.rows}:
         of = steps.describe(
             args.model, args.gpus_per_node, args.platform, tiny=args.tiny,
             sequences=2 if args.tiny else sequences, micro_batches=micro_batches,
             vocab=vocabulary,
             context=64 if args.tiny else context,
-            learning_rate=rate, is_scheduled=True,
-            **{"width": 128} if args.tiny else {})
+            learning_rate=rate, is_scheduled=True, **narrow)
         # Nodes of one GPU keep whole weights, or send them twice.
         whole = {"secondary": 1} if args.gpus_per_node == 1 else {}
         of["variants"] = {name: of["variants"][name] | whole for name in EXPORTED}

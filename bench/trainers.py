@@ -30,6 +30,8 @@ from collections.abc import Callable
 from typing import Any
 
 import lab
+from lab.programs import AXIS, Record, Sizes, all_devices, cross_entropy, keras, nnx
+from lab.programs import run_steps, sharding, tokens
 from lab.tables import describe_commit, write_between
 
 STEPS = 8
@@ -50,25 +52,16 @@ class Trainer:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def mesh(*axes):
-    import jax
-    return jax.make_mesh(
-        tuple(size for _, size in axes), tuple(name for name, _ in axes),
-        axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
+def small(train: Callable, learning_rate: float = 1e-2, dropout: float = 0.0):
+    """A program that `lab.programs` has, on eight devices."""
+    def run(wrap) -> list[float]:
+        record = Record()
+        train(Sizes(layers=4, width=128, heads=4, vocabulary=512, length=64, sequences=16,
+                    steps=STEPS, learning_rate=learning_rate, dropout=dropout),
+              wrap, record)
+        return record.losses
 
-
-def sharding(on, *spec):
-    import jax
-    return jax.sharding.NamedSharding(on, jax.sharding.PartitionSpec(*spec))
-
-
-def tokens(step: int, shape: tuple[int, int], vocabulary: int):
-    """Counts up, with some noise."""
-    import numpy as np
-    random = np.random.default_rng(step)
-    first = random.integers(0, vocabulary, (shape[0], 1))
-    noise = random.random(shape) < 0.1
-    return ((first + np.arange(shape[1]) + noise) % vocabulary).astype(np.int32)
+    return run
 
 
 # MaxText ---------------------------------------------------------------------
@@ -176,103 +169,14 @@ def levanter(**changed):
     return run
 
 
-# Flax NNX --------------------------------------------------------------------
-
-
-def nnx(wrap) -> list[float]:
-    """A transformer of Flax' own layers, with dropout, and `nnx.jit`."""
-
-    import jax
-    import jax.numpy as jnp
-    import optax
-    from flax import nnx
-
-    on = mesh(("node", 2), ("gpu", 4))
-    every = ("node", "gpu")
-    vocabulary, width, length = 512, 128, 64
-
-    def place(x):
-        return jax.lax.with_sharding_constraint(x, sharding(on, every))
-
-    class Block(nnx.Module):
-        def __init__(self, rngs):
-            bf16 = {"dtype": jnp.bfloat16, "rngs": rngs}
-            self.norm1 = nnx.RMSNorm(width, **bf16)
-            self.attention = nnx.MultiHeadAttention(
-                4, width, decode=False, dropout_rate=0.0, **bf16)
-            self.norm2 = nnx.RMSNorm(width, **bf16)
-            self.up = nnx.Linear(width, 4 * width, **bf16)
-            self.down = nnx.Linear(4 * width, width, **bf16)
-            self.dropout = nnx.Dropout(0.1, rngs=rngs)
-
-        def __call__(self, x):
-            mask = nnx.make_causal_mask(x[..., 0])
-            x = x + place(self.attention(place(self.norm1(x)), mask=mask))
-            hidden = place(nnx.gelu(place(self.up(place(self.norm2(x))))))
-            return place(x + self.dropout(place(self.down(hidden))))
-
-    class Model(nnx.Module):
-        def __init__(self, rngs):
-            self.embed = nnx.Embed(vocabulary, width, dtype=jnp.bfloat16,
-                                   rngs=rngs)
-            self.blocks = nnx.List([Block(rngs) for _ in range(4)])
-            self.norm = nnx.RMSNorm(width, dtype=jnp.bfloat16, rngs=rngs)
-            self.head = nnx.Linear(width, vocabulary, use_bias=False,
-                                   dtype=jnp.bfloat16, rngs=rngs)
-
-        def __call__(self, x):
-            x = place(self.embed(x))
-            for block in self.blocks:
-                x = nnx.remat(Block.__call__)(block, x)
-            return place(self.head(place(self.norm(x))))
-
-    model = Model(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.adamw(1e-2), wrt=nnx.Param)
-
-    def put(leaf):
-        dims = [dim for dim, size in enumerate(leaf.shape) if size % 8 == 0]
-        spec: list[tuple[str, ...] | None] = [None] * leaf.ndim
-        if leaf.ndim > 1 and dims:
-            spec[dims[0]] = every
-        return jax.device_put(leaf, sharding(on, *spec))
-
-    for part in (model, optimizer):
-        nnx.update(part, jax.tree.map(put, nnx.state(part)))
-
-    @nnx.jit
-    def step(model, optimizer, batch):
-        def loss_of(model):
-            logits = model(batch[:, :-1]).astype(jnp.float32)
-            return optax.softmax_cross_entropy_with_integer_labels(
-                logits, batch[:, 1:]).mean()
-
-        loss, gradients = nnx.value_and_grad(loss_of)(model)
-        optimizer.update(model, gradients)
-        return loss
-
-    step = wrap(step)
-    return [float(step(model, optimizer, jax.device_put(
-        tokens(number, (16, length + 1), vocabulary), sharding(on, every))))
-        for number in range(STEPS)]
-
-
 # Equinox ---------------------------------------------------------------------
 
 
-def equinox(wrap) -> list[float]:
-    """A transformer of Equinox' layers and `eqx.filter_jit`, which donates the
-    state."""
+def equinox_model(vocabulary: int, width: int, place: Callable):
+    """A transformer of Equinox' layers."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
-    import optax
-
-    on = mesh(("node", 2), ("gpu", 4))
-    every = ("node", "gpu")
-    vocabulary, width, length = 512, 128, 64
-
-    def place(x):
-        return jax.lax.with_sharding_constraint(x, sharding(on, every))
 
     def linear(weight, x):
         return place(jnp.einsum("btd,fd->btf", x,
@@ -329,122 +233,80 @@ def equinox(wrap) -> list[float]:
                 x = eqx.filter_checkpoint(block)(x)
             return linear(self.head, x)
 
+    return Model(jax.random.key(0))
+
+
+def equinox(sizes: Sizes, wrap: Callable, record: Record):
+    """`eqx.filter_jit`, which donates the state."""
+    import equinox as eqx
+    import jax
+    import optax
+    on = all_devices()
+
     def put(leaf):
         if not eqx.is_array(leaf):
             return leaf
-        return jax.device_put(leaf, sharding(on, every) if leaf.ndim > 1
+        return jax.device_put(leaf, sharding(on, AXIS) if leaf.ndim > 1
                               else sharding(on))
 
-    transform = optax.adamw(1e-2)
-    model = jax.tree.map(put, Model(jax.random.key(0)))
+    transform = optax.adamw(sizes.learning_rate)
+    model = jax.tree.map(put, equinox_model(
+        sizes.vocabulary, sizes.width,
+        lambda x: jax.lax.with_sharding_constraint(x, sharding(on, AXIS))))
     state = jax.tree.map(put, transform.init(eqx.filter(model, eqx.is_array)))
 
     @eqx.filter_jit(donate="all-except-first")
-    def step(batch, model, state):
-        def loss_of(model):
-            logits = model(batch[:, :-1]).astype(jnp.float32)
-            return optax.softmax_cross_entropy_with_integer_labels(
-                logits, batch[:, 1:]).mean()
-
-        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
+    def train_step(batch, model, state):
+        loss, gradients = eqx.filter_value_and_grad(
+            lambda model: cross_entropy(model(batch[:, :-1]), batch))(model)
         updates, state = transform.update(gradients, state, model)
         return eqx.apply_updates(model, updates), state, loss
 
-    step, losses = wrap(step), []
-    for number in range(STEPS):
-        batch = jax.device_put(tokens(number, (16, length + 1), vocabulary),
-                               sharding(on, every))
-        model, state, loss = step(batch, model, state)
-        losses.append(float(loss))
-    return losses
-
-
-# Keras -----------------------------------------------------------------------
-
-
-def keras(wrap) -> list[float]:
-    """`Model.fit` with a `ModelParallel` distribution."""
-    import jax
-    import keras
-    from keras.src.backend.jax import trainer
-
-    keras.utils.set_random_seed(0)
-    devices = keras.distribution.DeviceMesh(
-        (8,), ["batch"], keras.distribution.list_devices())
-    layout = keras.distribution.LayoutMap(devices)
-    layout[".*kernel"] = ("batch", None)
-    layout[".*embeddings"] = ("batch", None)
-    keras.distribution.set_distribution(keras.distribution.ModelParallel(
-        layout_map=layout, batch_dim_name="batch"))
-
-    width, vocabulary, length = 128, 512, 64
-    x = inputs = keras.Input((length,), dtype="int32")
-    x = keras.layers.Embedding(vocabulary, width)(x)
-    for _ in range(4):
-        hidden = keras.layers.LayerNormalization()(x)
-        hidden = keras.layers.Dense(4 * width, activation="gelu",
-                                    use_bias=False)(hidden)
-        x = x + keras.layers.Dense(width, use_bias=False)(hidden)
-    outputs = keras.layers.Dense(vocabulary, use_bias=False)(x)
-    model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.Adam(1e-2),
-                  keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    losses = []
-
-    class Note(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            losses.append(float(logs["loss"]))
-
-    def jit(function, **options):
-        return wrap(jax.jit(function, **options))
-
-    before, trainer.jit = trainer.jit, jit
-    try:
-        batch = tokens(0, (16, length + 1), vocabulary)
-        model.fit(batch[:, :-1], batch[:, 1:], batch_size=16, epochs=STEPS,
-                  verbose=0, callbacks=[Note()], shuffle=False)
-    finally:
-        trainer.jit = before
-    return losses
+    step = wrap(train_step)
+    run_steps(sizes, on, lambda model, state, batch: step(batch, model, state),
+              (model, state), record)
 
 
 # A custom call ---------------------------------------------------------------
 
 
-def custom_call(wrap) -> list[float]:
-    """A model with a Pallas kernel (interpreted) and a Cholesky decomposition
-    of each sample (LAPACK)."""
+def gelu_kernel(x):
+    """A kernel of Pallas, interpreted."""
     import jax
-    import jax.numpy as jnp
     from jax.experimental import pallas
 
-    on = mesh(("node", 2), ("gpu", 4))
-    every = ("node", "gpu")
-    width = 128
-
-    def place(x):
-        return jax.lax.with_sharding_constraint(x, sharding(on, every))
-
-    def normal(key, *shape):
-        return jax.device_put(
-            jax.random.normal(key, shape) * shape[0]**-0.5,
-            sharding(on, every))
-
-    keys = jax.random.split(jax.random.key(0), 9)
-    weights = {"layers": [normal(key, width, width) for key in keys[:8]],
-               "narrow": normal(keys[8], width, 16)}
-
-    def gelu_kernel(x, result):
+    def kernel(x, result):
         result[...] = jax.nn.gelu(x[...])
 
     @jax.custom_jvp
     def gelu(x):
         return pallas.pallas_call(
-            gelu_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
             interpret=True)(x)
 
     gelu.defjvp(lambda primals, tangents: (
         gelu(*primals), jax.jvp(jax.nn.gelu, primals, tangents)[1]))
+    return gelu(x)
+
+
+def custom_call(wrap) -> list[float]:
+    """A model with a Pallas kernel and a Cholesky decomposition of each sample
+    (LAPACK)."""
+    import jax
+    import jax.numpy as jnp
+    on, width = all_devices(), 128
+
+    def place(x):
+        return jax.lax.with_sharding_constraint(x, sharding(on, AXIS))
+
+    def normal(key, *shape):
+        return jax.device_put(
+            jax.random.normal(key, shape) * shape[0]**-0.5,
+            sharding(on, AXIS))
+
+    keys = jax.random.split(jax.random.key(0), 9)
+    weights = {"layers": [normal(key, width, width) for key in keys[:8]],
+               "narrow": normal(keys[8], width, 16)}
 
     def product(x, weight):
         return place(x.astype(jnp.bfloat16) @ weight.astype(jnp.bfloat16))
@@ -453,7 +315,7 @@ def custom_call(wrap) -> list[float]:
         target = jnp.roll(x, 1, -1)
         for weight in weights["layers"]:
             x = jax.checkpoint(lambda weight, x: place(
-                x + gelu(product(x, weight)).astype(x.dtype)))(weight, x)
+                x + gelu_kernel(product(x, weight)).astype(x.dtype)))(weight, x)
         narrow = product(x, weights["narrow"]).astype(jnp.float32)
         square = place(jnp.einsum("bti,btj->bij", narrow, narrow) +
                        jnp.eye(16))
@@ -470,7 +332,7 @@ def custom_call(wrap) -> list[float]:
     step, losses = wrap(step), []
     for number in range(STEPS):
         x = jax.device_put(jax.random.normal(
-            jax.random.key(number), (16, 32, width)), sharding(on, every))
+            jax.random.key(number), (16, 32, width)), sharding(on, AXIS))
         weights, loss = step(weights, x)
         losses.append(float(loss))
     return losses
@@ -501,10 +363,12 @@ TRAINERS = {
     "levanter": Trainer("marin-levanter, Llama", _LEVANTER, levanter()),
     "levanter-no-remat": Trainer("marin-levanter, without remat", _LEVANTER,
                                  levanter(gradient_checkpointing=False)),
-    "nnx": Trainer("Flax NNX, `nnx.jit`, dropout", ["flax", *_SMALL], nnx),
-    "equinox": Trainer("Equinox, `filter_jit`", ["equinox", *_SMALL], equinox),
+    "nnx": Trainer("Flax NNX, `nnx.jit`, dropout", ["flax", *_SMALL],
+                   small(nnx, dropout=0.1)),
+    "equinox": Trainer("Equinox, `filter_jit`", ["equinox", *_SMALL],
+                       small(equinox)),
     "keras": Trainer("Keras 3, `ModelParallel`, `fit`", ["keras", *_SMALL],
-                     keras),
+                     small(keras)),
     "custom-call": Trainer("Pallas (interpreted) and LAPACK", JAX, custom_call),
 }
 
