@@ -69,10 +69,9 @@ public:
             SameValues &sameValues)
       : split(split), tables(tables), sameValues(sameValues) {}
 
-  /// Finds all that follows from the slice, but for what nobody can tell, and
-  /// for summands that something else reads than their sum.
-  void run() {
-    llvm::DenseSet<Operation *> excluded;
+  /// Finds all that follows from the slice, but for `excluded`, for what nobody
+  /// can tell, and for summands that something else reads than their sum.
+  void run(llvm::DenseSet<Operation *> excluded) {
     while (Operation *more = findReadSummand(excluded))
       excluded.insert(more);
   }
@@ -444,16 +443,13 @@ std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
     std::optional<SplitProducts> split = readGram(op, copies.partitions);
     if (!split)
       return;
-    ShareFlow(*split, tables, sameValues).run();
-    // Only one of two can change an op, or the value that it begins with.
-    bool isShared =
-        llvm::any_of(split->ops,
-                     [&](Operation *own) { return known.contains(own); }) ||
-        llvm::any_of(found, [&](const SplitProducts &other) {
-          return other.slice != split->slice &&
-                 other.shares.contains(split->slice);
-        });
-    if (!split->ops.contains(op) || isShared)
+    // Only one of two can change an op, or the value that it begins with. What
+    // follows from both, they have whole.
+    ShareFlow(*split, tables, sameValues).run(known);
+    bool isOfOther = llvm::any_of(found, [&](const SplitProducts &other) {
+      return other.slice != split->slice && other.shares.contains(split->slice);
+    });
+    if (!split->ops.contains(op) || isOfOther)
       return;
     known.insert(split->ops.begin(), split->ops.end());
     found.push_back(std::move(*split));

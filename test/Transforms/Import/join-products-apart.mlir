@@ -1,12 +1,12 @@
 // RUN: zpp-opt %s --zero-join-products=mesh=node:2,gpu:4 --split-input-file \
 // RUN:   --remarks-filter=none | FileCheck %s
 
-// Two updates are added before each device cuts out its slice: one of the two
-// orthogonalizations is joined, and the other one stays split.
+// Two updates are added before each device cuts out its slice: both
+// orthogonalizations are joined, and what follows from both is whole.
 
 // CHECK-LABEL: func.func @added(
-// CHECK-COUNT-1: zpp.sent
-// CHECK-NOT: zpp.sent
+// CHECK-COUNT-2: zpp.sent
+// CHECK-NOT: all_gather
 // CHECK: stablehlo.add {{.*}} : tensor<32x32xf32>
 // CHECK: return
 module attributes {mhlo.num_partitions = 8 : i32} {
