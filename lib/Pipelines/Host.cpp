@@ -109,12 +109,10 @@ static void addBufferization(OpPassManager &pm) {
   VerifyDecomposedPassOptions verify;
   verify.inPlace = true;
   pm.addPass(createVerifyDecomposedPass(verify));
-  // Where possible, the destination of a zero op becomes the buffer in which
-  // its result is needed, so that parts of a tensor are computed in their
-  // place.
-  pm.addPass(createConcatInPlacePass());
   // Parts of what arrives are read where they are, without an analysis.
   pm.addPass(createViewPartsPass());
+  // Where possible, the destination of a zero op becomes the buffer in which
+  // its result is inserted.
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   // The runtime takes dense buffers: arguments and results have no strides.
   bufferization::OneShotBufferizePassOptions bufferize;
@@ -125,7 +123,7 @@ static void addBufferization(OpPassManager &pm) {
   // each iteration.
   bufferize.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
-  // The concatenations that have too many parts for insertions.
+  // Chunks of several tensors are computed in the buffer of their exchange.
   pm.addPass(createForwardPartsPass());
   // The caller provides the memory of results.
   pm.addPass(createResultsToArgumentsPass());

@@ -6,10 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Upstream bufferizes a concatenation as an allocation, directly followed by
-// the copies of the parts. If a part is computed into a buffer of its own, only
-// for that copy, it is computed into its place instead. The allocation of the
-// whole moves before the first such part; nothing else can access it before the
-// copies.
+// the copies of the parts. A part that is computed into a buffer of its own is
+// computed into its place instead. The allocation of the whole moves before the
+// first such part; nothing else can access it before the copies.
 //
 //===----------------------------------------------------------------------===//
 
@@ -80,24 +79,42 @@ static SmallVector<CopiedPart> findParts(memref::AllocOp whole) {
   return parts;
 }
 
-/// Whether a zero op before `whole` writes the source of the copy and nothing
-/// else uses that buffer.
-static bool canForward(CopiedPart part, memref::AllocOp whole) {
+/// Returns the zero op that uses a buffer, or null.
+static DestinationStyleOpInterface getZeroOp(OpOperand &use) {
+  Operation *user = use.getOwner();
+  return isa<zero::ZeroDialect>(user->getDialect())
+             ? dyn_cast<DestinationStyleOpInterface>(user)
+             : DestinationStyleOpInterface();
+}
+
+static bool isRead(OpOperand &use) {
+  DestinationStyleOpInterface reader = getZeroOp(use);
+  return reader && reader.isDpsInput(&use);
+}
+
+/// Whether zero ops only read `whole` once its parts are there.
+static bool isOnlyRead(memref::AllocOp whole, ArrayRef<CopiedPart> parts) {
+  auto isOther = [](OpOperand &use) { return !isRead(use); };
+  return llvm::count_if(whole->getUses(), isOther) ==
+         static_cast<int64_t>(parts.size());
+}
+
+/// Whether zero ops before `whole` write the source of the copy, if any does,
+/// and nothing else uses that buffer. If `mayRead`, zero ops may read it.
+static bool canForward(CopiedPart part, memref::AllocOp whole, bool mayRead) {
   memref::CopyOp copy = part.copy;
   auto buffer = copy.getSource().getDefiningOp<memref::AllocOp>();
   auto type = cast<MemRefType>(part.place.getResult().getType());
   if (!buffer || buffer->getBlock() != whole->getBlock() ||
-      !buffer->getResult(0).hasNUses(2) ||
       buffer.getType().getShape() != type.getShape() ||
       buffer.getType().getMemorySpace() != type.getMemorySpace())
     return false;
   return llvm::all_of(buffer->getUses(), [&](OpOperand &use) {
     Operation *user = use.getOwner();
-    if (user == copy)
+    if (user == copy || (mayRead && isRead(use)))
       return true;
-    auto writer = dyn_cast<DestinationStyleOpInterface>(user);
-    return writer && isa<zero::ZeroDialect>(user->getDialect()) &&
-           writer.isDpsInit(&use) && user->getNumResults() == 0 &&
+    DestinationStyleOpInterface writer = getZeroOp(use);
+    return writer && writer.isDpsInit(&use) && user->getNumResults() == 0 &&
            user->getBlock() == whole->getBlock() &&
            user->isBeforeInBlock(whole);
   });
@@ -122,8 +139,9 @@ void ForwardPartsPass::runOnOperation() {
     if (alloc->getNumOperands() != 0)
       return;
     Whole whole{alloc, findParts(alloc), nullptr};
+    bool mayRead = isOnlyRead(alloc, whole.parts);
     llvm::erase_if(whole.parts, [&](const CopiedPart &part) {
-      return !canForward(part, alloc);
+      return !canForward(part, alloc, mayRead);
     });
     for (CopiedPart &part : whole.parts) {
       Operation *buffer = part.copy.getSource().getDefiningOp();

@@ -10,23 +10,6 @@
 
 include "zpp/Transforms/PassOptions.td"
 
-def ConcatInPlacePass : Pass<"zero-concat-in-place"> {
-  let summary = "Compute parts of concatenations in their place";
-  let description = [{
-    Replaces a concatenation with insertions into one tensor, each directly
-    after the op that computes the part. After `eliminate-empty-tensors`, every
-    part is then computed in its final place, and bufferization needs no copies.
-    This applies to chunks of several tensors in the buffer of one exchange, and
-    to the stages of a collective in its result.
-
-    Bufferization takes very long to analyze long chains of insertions.
-    Concatenations of more than 16 parts are left to `zero-forward-parts` if it
-    can handle them: if each part is computed by a zero op in the same block and
-    has no other reader, and only zero ops read the whole.
-  }];
-  let dependentDialects = ["::mlir::tensor::TensorDialect"];
-}
-
 def ViewPartsPass : Pass<"zero-view-parts"> {
   let summary = "Read the parts of a tensor as views of its buffer";
   let description = [{
@@ -46,12 +29,15 @@ def ViewPartsPass : Pass<"zero-view-parts"> {
 }
 
 def ForwardPartsPass : Pass<"zero-forward-parts"> {
-  let summary = "Compute parts of bufferized concatenations in their place";
+  let summary = "Compute parts of concatenations in their place";
   let description = [{
     Bufferization turns a concatenation into an allocation, directly followed by
     copies of the parts. Where a zero op of the same block computes a part into
-    a buffer that only the copy reads, the op writes to the place in the whole
-    instead, and the copy is gone. The time is linear in the number of parts.
+    a buffer of its own, the op writes to the place in the whole instead, and
+    the copy is gone. This applies to chunks of several tensors in the buffer of
+    one exchange, and to the stages of a collective in its result. Zero ops may
+    read the part, too, if nothing overwrites the whole. The time is linear in
+    the number of parts.
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
