@@ -7,10 +7,9 @@ DeepSpeed ZeRO-3, DeepSpeed ZeRO++ and the latter on zpp's exchanges.
     python bench/peers.py [--links 50gbit nvlink] [--peers FSDP2]
 
 trains the example GPT (examples/gpt.py, and the same in PyTorch) with each of them
-on two nodes, prints a table and draws it (if matplotlib is installed). All have
-bf16 weights and gradients on the wire, where nothing is quantized, f32 master
-weights, Adam, and a checkpoint around each layer. Nobody compiles the model in
-PyTorch.
+on two nodes, and prints a table. All have bf16 weights and gradients on the wire,
+where nothing is quantized, f32 master weights, Adam, and a checkpoint around each
+layer. Nobody compiles the model in PyTorch.
 
 --kind HSDP does the same with weights that are replicated between the nodes, without
 DeepSpeed.
@@ -39,7 +38,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from lab import launch, links, plot, results
+from lab import launch, links, results
 from lab.peer import PEERS, Peer
 from lab.steps import REPLICATED
 from lab.tables import Table
@@ -128,8 +127,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=pathlib.Path, default="peers-log",
                         metavar="DIR",
                         help="folder for the ranks' output and raw numbers")
-    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE",
-                        help=".png or .svg; default: peers.png in --log")
     args = parser.parse_args()
     for link in args.links:
         links.rate(link)  # Exits if there is no such link.
@@ -242,15 +239,6 @@ def show(args, measured: dict[str, dict[str, dict]]):
             f"{max(run['peak'] for run in runs.values()) / 2**30:.2f} GiB",
             f"{first['losses'][0]:.4f}", f"{first['losses'][-1]:.4f}"])
     results.print_lost(names, measured)
-    path = args.plot or args.log / "peers.png"
-    is_drawn = plot.draw_bars(names, {
-        link: {name: plot.Bar(
-            results.median(run), f"{results.median(run) * 1e3:.0f}",
-            plot.OURS if PEERS[name].options else plot.OTHERS)
-            for name, run in found.items()}
-        for link, found in measured.items()}, path)
-    print(f"\nplot: {path}" if is_drawn else
-          "\nplot: none; expected matplotlib, but it is not installed")
 
 
 def version_of(package: str, args) -> str:

@@ -11,8 +11,7 @@ exports the step of the example GPT for a mesh of 2 nodes x 2 GPUs
 Gradients are int4 on the slow links, also with one GPU per node, where these are the
 only hop of a scatter; "0.77 M (b)" keeps whole weights there. "jit (b)" is the step
 with shardings alone, whose collectives XLA makes. Then it trains all of these from
-the same weights on the same batch, prints a table and
-draws it (if matplotlib is installed). Steps that were exported into
+the same weights on the same batch, and prints a table. Steps that were exported into
 --log before, with the same options and at the same commit, are used again.
 
 --model wide has layers four times as large, 6 of 0.4 GB, and four times as many
@@ -77,7 +76,7 @@ import pathlib
 import re
 import sys
 
-from lab import launch, links, plot, results, steps
+from lab import launch, links, results, steps
 
 LIMIT_SECONDS = 540
 
@@ -109,10 +108,6 @@ def main():
           f"of {args.steps} steps after {args.warm_up}"
           f"{f', in {args.rounds} rounds' if args.rounds > 1 else ''}\n")
     results.print_tables(exported, measured)
-    path = args.plot or args.log / "two-node.png"
-    is_drawn = plot.draw(exported, measured, path)
-    print(f"\nplot: {path}" if is_drawn else
-          "\nplot: none; expected matplotlib, but it is not installed")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -166,8 +161,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=pathlib.Path, default="two-node-log",
                         metavar="DIR",
                         help="folder for the ranks' output and raw numbers")
-    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE",
-                        help=".png or .svg; default: two-node.png in --log")
     args = parser.parse_args()
     for link in args.links:
         links.rate(link)  # Exits if there is no such link.
