@@ -4,9 +4,10 @@
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from zpp._compiler import Rewritten
-from zpp._options import Options, Tuning, describe
+from zpp._options import ROLE_OF, Options, Tuning, describe
 from zpp._warn import warn
 
 #: Options that not all collectives can have: the word in the report's "gets", the role
@@ -21,14 +22,14 @@ _PARTIAL = {
 }
 #: The part of the bytes that may go without an option before it is a warning.
 _MISSING = 0.5
-#: Options for one role: the role, what to say of a step without it, and the words in
-#: "lacks" that say why.
+#: Options of formats: what to say of a step without their role, and the words in "lacks"
+#: that say why.
 _ROLES = {
-    "updated": ("update", "no update is sent; it is for steps in which each device updates "
+    "updated": ("no update is sent; it is for steps in which each device updates "
                 "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
-    "moments": ("moment", "nothing is known to move a momentum that is orthogonalized; "
-                "the report has the reason for each gather and exchange", ()),
-    "exchanges": ("exchange", "no all-to-all is known to exchange rows with experts; the "
+    "moments": ("no gather is known to be of a momentum that is orthogonalized; "
+                "the report has the reason for each gather", ()),
+    "exchanges": ("no all-to-all is known to exchange rows with experts; the "
                   "report has the reason for each", ()),
 }
 _NO_WEIGHTS = ("the step gathers no weights, as all devices hold them whole or XLA has split "
@@ -55,18 +56,16 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
     of the bytes that it is for. A value that is the default is no wish."""
     _warn_of_parts(result, options)
     entries = result.report["collectives"]
-    for name, (role, text, words) in _ROLES.items():
-        value = getattr(options, name)
-        if value not in (None, "none") and not any(
-                entry["role"] == role for entry in entries):
-            _warn_with_reasons(f"{name}={value}: {text}", entries, words)
+    step = _Step(entries, options)
+    for name, (text, words) in _ROLES.items():
+        if step.is_given(name) and not step.has(ROLE_OF[name]):
+            _warn_with_reasons(f"{name}={getattr(options, name)}: {text}", entries, words)
     if options.frozen == "keep" and not any("frozen" in entry["gets"] for entry in entries):
         _warn_with_reasons(
             "frozen=keep: no weight is kept: the step changes all, or their group "
             "lies within the secondary group", entries, ("secondary", "frozen"))
     # Where nothing is rewritten at all, there is a warning of that.
     if any(entry["rewritten"] for entry in entries):
-        step = _Step(entries, options)
         for text in (*_find_without_collectives(step, result.report["tiers"]),
                      *_find_without_format(step), *_find_without_arguments(step)):
             warn(text)
@@ -100,13 +99,17 @@ class _Step:
         value = getattr(self.options, name) or describe(Options)[name].default
         return set(value.split(":")) == {"none"}
 
-    def travels(self, name: str, role: str, kind: str | None = None) -> bool:
+    def travels(self, name: str, kind: str | None = None) -> bool:
         """Whether collectives are rewritten that an option gives a format, or
         would be without floors."""
         return not self.is_none(name) and any(
-            entry["role"] == role and kind in (None, entry["kind"])
+            entry["role"] == ROLE_OF.get(name, "gradient") and kind in (None, entry["kind"])
             and (entry["rewritten"] or entry["floor"] == "none")
             for entry in self.entries)
+
+
+def _no_effect(name: str, value: Any, why: str) -> str:
+    return f"{name}={value} has no effect: {why}; leave {name} out"
 
 
 def _find_without_collectives(step: _Step, tiers: list[str]) -> Iterator[str]:
@@ -117,34 +120,26 @@ def _find_without_collectives(step: _Step, tiers: list[str]) -> Iterator[str]:
         # A partition over the innermost tier is what every step gets.
         if (step.is_given(name) and not step.has(role, kind)
                 and (name, value) != ("secondary", tiers[-1])):
-            yield f"{name}={value} has no effect: {why}; leave {name} out"
+            yield _no_effect(name, value, why)
     if options.regather and not any(
             entry["kind"] == "all_gather" and not any(entry["before"].values())
             and any(entry["after"].values()) for entry in step.entries):
-        yield ("regather=True has no effect: the step keeps no gathered weights for "
-               "its backward pass; leave regather out")
+        yield _no_effect("regather", True, "the step keeps no gathered weights for its "
+                         "backward pass")
 
 
 def _find_without_format(step: _Step) -> Iterator[str]:
     """Texts about tuning of formats in which nothing travels."""
     options = step.options
-    has_gradients = (step.travels("gradients", "gradient")
-                     or step.travels("reduced", "gradient", "all_reduce"))
+    has_gradients = step.travels("gradients") or step.travels("reduced", "all_reduce")
     # Where no option has a format, the compiler says so.
     if step.is_tuned("rotate") and options.gradients != "none" and not has_gradients:
-        yield (f"tuning.rotate={options.tuning.rotate} has no effect: it is for "
-               "gradients that travel in a format, and the step has none; leave "
-               "tuning.rotate out")
-    if (step.is_tuned("block")
-            and not all(map(step.is_none, ("weights", "gradients", "updated",
-                                            "moments", "exchanges")))
-            and not (has_gradients or step.travels("weights", "weight")
-                     or step.travels("updated", "update")
-                     or step.travels("moments", "moment")
-                     or step.travels("exchanges", "exchange"))):
-        yield (f"tuning.block={options.tuning.block} has no effect: it is for what "
-               "travels in a format, and nothing of the step does; leave "
-               "tuning.block out")
+        yield _no_effect("tuning.rotate", options.tuning.rotate, "it is for gradients that "
+                         "travel in a format, and the step has none")
+    if step.is_tuned("block") and not all(map(step.is_none, ROLE_OF)) and not (
+            has_gradients or any(map(step.travels, ROLE_OF))):
+        yield _no_effect("tuning.block", options.tuning.block, "it is for what travels in a "
+                         "format, and nothing of the step does")
 
 
 def _find_without_arguments(step: _Step) -> Iterator[str]:

@@ -272,6 +272,11 @@ class Options(SharedOptions):
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
+#: The options that are formats, and the role of what travels in each, as the compiler
+#: calls it.
+ROLE_OF = {"weights": "weight", "gradients": "gradient", "updated": "update",
+           "moments": "moment", "exchanges": "exchange"}
+
 #: The group of the fields of `Tuning` in words.
 TUNING = "tuning"
 

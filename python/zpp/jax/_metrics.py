@@ -19,11 +19,10 @@ from zpp._compiler import Rewritten
 from zpp._guard import Guard
 from zpp._measures import errors_of, relative
 from zpp._option_kinds import LADDER
+from zpp._options import ROLE_OF
 from zpp._warn import warn
 from zpp.jax import _runtime
 
-#: Roles of collectives that have formats, as the compiler calls them.
-_ROLES = ("weight", "gradient", "moment", "exchange", "update")
 #: The operations that exchange data.
 _EXCHANGES = ("all_to_all", "all_gather_chunks")
 #: "quantize gradient #12 at transpose(jvp())/dot_general at step.py:12:3"
@@ -205,7 +204,7 @@ def measure(call: Callable[[], Any]) -> tuple[Any, dict[str, float], list[Roundi
 
 def _rounding(measure: Mapping[str, Any]) -> Rounding | None:
     match = _NAME.fullmatch(measure["name"])
-    if match is None or match["role"] not in _ROLES:
+    if match is None or match["role"] not in ROLE_OF.values():
         return None
     return Rounding(match["role"], int(match["number"]), match["name"].strip(),
                     f"i{measure['format']}", measure["squared_error"], measure["squared"],
@@ -257,7 +256,7 @@ def _static(rewritten: Rewritten, number: int) -> dict[str, float]:
 
 def _errors_of(roundings: Sequence[Rounding]) -> dict[str, float]:
     errors: dict[str, float] = {}
-    for role in _ROLES:
+    for role in ROLE_OF.values():
         of_role = [each for each in roundings if each.role == role]
         errors |= errors_of(f"{role}s", [
             (each.squared_error, each.squared, each.not_finite) for each in of_role])
