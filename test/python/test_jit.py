@@ -155,7 +155,11 @@ def test_report_needs_a_call_or_arguments():
     with pytest.raises(ValueError, match="got neither"):
         fast.report()
     assert fast.report(1.0, 2.0)["collectives"] == []
-    assert fast.rewritten() is fast.rewritten(1.0, 2.0)
+    first = fast.rewritten(1.0, 2.0)
+    assert fast.rewritten() is first
+    assert fast.rewritten(1, 2) is not first
+    fast(1.0, 2.0)
+    assert fast.rewritten() is first
     assert fast.__name__ == "scale"
 
 

@@ -247,8 +247,10 @@ class _Function:
         info = getattr(jitted, "_jit_info", None)
         self._static_numbers = info.static_argnums if info else ()
         self._static_names = info.static_argnames if info else ()
-        #: For each kind of arguments the variants, as the schedule has them.
+        #: For each kind of arguments the variants, as the schedule has them; and the
+        #: kind of the latest ones.
         self.loaded: dict[Hashable, list[_Loaded]] = {}
+        self._key: Hashable = None
         #: Variants of these that the guard asks for, by their key, their place and
         #: the floors.
         self.widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
@@ -273,11 +275,10 @@ class _Function:
         return self._load(args, kwargs)[0].rewritten
 
     def latest(self) -> Rewritten:
-        key = next(reversed(self.loaded))
         place = self._step._place()
-        loaded = self.loaded[key][place]
+        loaded = self.loaded[self._key][place]
         floors = self._gauge.floors_of(loaded.rewritten)
-        return self.widened.get((key, place, floors), loaded).rewritten
+        return self.widened.get((self._key, place, floors), loaded).rewritten
 
     def plan(self, args: tuple, kwargs: dict, device: str | None, **limits: Any) -> Plan:
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
@@ -302,17 +303,17 @@ class _Function:
             try:
                 step = export()
             except (NotImplementedError, ValueError) as error:
-                self.loaded[key] = [self._leave(error, args, kwargs)
-                                    ] * len(self._schedule)
-                return self.loaded[key][0], leaves
-            if step.exported.in_tree != tree:
-                raise TypeError(
-                    f"expected arguments of the structure "
-                    f"{step.exported.in_tree}, but got {tree}; name static "
-                    f"arguments in zpp.jit, not in a jax.jit around the step")
-            self.loaded[key] = [
-                self._compile(step, options, leaves, (args, kwargs))
-                for _, options in self._schedule]
+                variants = [self._leave(error, args, kwargs)] * len(self._schedule)
+            else:
+                if step.exported.in_tree != tree:
+                    raise TypeError(
+                        f"expected arguments of the structure "
+                        f"{step.exported.in_tree}, but got {tree}; name static "
+                        f"arguments in zpp.jit, not in a jax.jit around the step")
+                variants = [self._compile(step, options, leaves, (args, kwargs))
+                            for _, options in self._schedule]
+            self.loaded[key] = variants
+        self._key = key
         place = self._step._place()
         loaded = self.loaded[key][place]
         floors = self._gauge.floors_of(loaded.rewritten)
