@@ -35,11 +35,8 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
       is_strict: a step of which XLA cannot make any collectives is an error, not a
         warning.
     """
-    options = _with_numbers(step, options)
     target = _target_of(step, options)
-    if options.mesh is None:
-        options = options.replace(mesh=find_tiers(step.mesh))
-    options = with_links(options, target, devices)
+    options = with_links(_options_for(step, options), target, devices)
     is_partitioned = step.needs_partitioning
     try:
         text, is_complete = step.complete_text, True
@@ -178,10 +175,7 @@ def _advice_for(rule: str, kind: str, lacks_weights: bool) -> str:
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
     """The module of a step in the generic form, with all collectives, and the
     options for it."""
-    options = _with_numbers(step, options)
-    if options.mesh is None:
-        options = options.replace(mesh=find_tiers(step.mesh))
-    return step.complete_text, options
+    return step.complete_text, _options_for(step, options)
 
 
 #: Devices that the compiler knows, as JAX calls them.
@@ -244,10 +238,10 @@ def _slowest_first(mesh: jax.sharding.Mesh) -> str | None:
     return ",".join(f"{name}:{mesh.shape[name]}" for name in names)
 
 
-def _with_numbers(step: Step, options: Options) -> Options:
-    """These options with numbers of the module's arguments where they name
-    leaves of the step's."""
-    return options.replace(**{
+def _options_for(step: Step, options: Options) -> Options:
+    """These options with a mesh, and with numbers of the module's arguments where they
+    name leaves of the step's."""
+    return options.replace(mesh=options.mesh or find_tiers(step.mesh), **{
         name: _arguments_in(step, name, named)
         for name in ("weights_of", "gradients_of")
         if not isinstance(named := getattr(options, name), str | None)})
