@@ -28,7 +28,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "layers": {}, "scan": {"scan": True}, "jit": {"collectives": "xla"}}
 
 
-def main():
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=["7b"], metavar="SIZE",
@@ -50,7 +50,11 @@ def main():
     for size in args.sizes:
         if size not in SIZES:
             parser.error(f"expected a size 7b or 70b, but got {size}")
+    return args
 
+
+def main():
+    args = parse_arguments()
     import jax
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 128)

@@ -191,18 +191,12 @@ def equinox_model(vocabulary: int, width: int, place: Callable):
         down: eqx.nn.Linear
 
         def __init__(self, key):
-            keys = jax.random.split(key, 4)
-
-            def layer(inputs, outputs, number):
-                return eqx.nn.Linear(inputs, outputs, use_bias=False,
-                                     key=keys[number])
-
             self.norm1, self.norm2 = (eqx.nn.RMSNorm(width, use_bias=False)
                                       for _ in range(2))
-            self.qkv = layer(width, 3 * width, 0)
-            self.out = layer(width, width, 1)
-            self.up = layer(width, 4 * width, 2)
-            self.down = layer(4 * width, width, 3)
+            self.qkv, self.out, self.up, self.down = (
+                eqx.nn.Linear(*sizes, use_bias=False, key=each) for sizes, each in zip(
+                    ((width, 3 * width), (width, width), (width, 4 * width),
+                     (4 * width, width)), jax.random.split(key, 4)))
 
         def __call__(self, x):
             def normed(norm, x):

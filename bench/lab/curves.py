@@ -31,11 +31,7 @@ def loss_at(curve: Curve, seconds: float) -> float:
 def draw(title: str, rows: Mapping[str, Sequence[Curve]]) -> str:
     """Draws rows, by their names. Losses above those of the first third of a row are not
     shown: they fall too fast."""
-    curves = [curve for runs in rows.values() for curve in runs]
-    last = max(curve[-1][0] for curve in curves)
-    low = min(loss for curve in curves for _, loss in curve)
-    high = max(curve[len(curve) // 3][1] for curve in curves)
-    low, high = math.floor(low * 5) / 5, math.ceil(high * 5) / 5
+    last, low, high = _ranges([curve for runs in rows.values() for curve in runs])
     parts: list[str] = []
 
     def x_of(seconds: float) -> float:
@@ -92,3 +88,11 @@ def draw(title: str, rows: Mapping[str, Sequence[Curve]]) -> str:
         f"<title>{escape(title)}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         *parts, "</svg>", ""])
+
+
+def _ranges(curves: Sequence[Curve]) -> tuple[float, float, float]:
+    """The end of the axis of time, and both ends of that of losses, multiples of 0.2."""
+    low = min(loss for curve in curves for _, loss in curve)
+    high = max(curve[len(curve) // 3][1] for curve in curves)
+    return (max(curve[-1][0] for curve in curves), math.floor(low * 5) / 5,
+            math.ceil(high * 5) / 5)

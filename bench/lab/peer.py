@@ -145,18 +145,11 @@ class JaxTrainer:
     """examples/gpt.py as it is, or as zpp.jit runs it."""
 
     def __init__(self, peer: Peer, args: argparse.Namespace):
-        import jax
-        on_cpu = args.platform == "cpu"
-        if on_cpu:
-            jax.config.update("jax_num_cpu_devices",
-                              args.ranks // args.processes)
-        self._processes = args.processes
-        if args.processes > 1:
-            jax.distributed.initialize(
-                f"localhost:{args.port}", args.processes, args.rank,
-                local_device_ids=None if on_cpu else [launch.device_of(args.rank)])
-        import gpt
         from lab import worker
+        self._processes = args.processes
+        worker.join(args, args.ranks, args.platform == "cpu")
+        import gpt
+        import jax
         trainer = gpt.Trainer(gpt.Config(**args.config | {
             "mesh": tuple(map(tuple, args.config["mesh"])),
             "replicated": tuple(args.config["replicated"])}))

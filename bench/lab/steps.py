@@ -280,6 +280,13 @@ def _plan(steps: Steps, step, options: dict | None) -> dict[str, float]:
                 if (speeds := planned.speeds_of(link, tier, per_node))}
 
 
+def _is_traced(rewritten) -> bool:
+    """Whether the runtime sends most of what a step sends."""
+    left = sum(sum(entry["after"].values()) for entry in rewritten.left_alone)
+    return rewritten.step.uses_runtime and left <= _LARGEST_PART_LEFT * sum(
+        rewritten.report["total"]["after"].values())
+
+
 def export(of: dict, folder: pathlib.Path) -> Steps:
     """Writes all variants of the step that `of` describes; needs zpp-opt."""
     import jax
@@ -322,15 +329,11 @@ def export(of: dict, folder: pathlib.Path) -> Steps:
         if collectives == "xla":
             add("jit, exported", step, bytes=total["before"], links=None,
                 is_runtime=False, is_traced=False)
-        is_runtime = rewritten.step.uses_runtime
-        left = sum(sum(entry["after"].values())
-                   for entry in rewritten.left_alone)
         # The compiler alone does not partition what is left to XLA.
         add(name, rewritten, bytes=total["after"], planned=_plan(
                 steps, step, options) if collectives == "step" else {},
             links=["nvlink"] if "links" in options else None,
-            is_runtime=is_runtime, is_traced=is_runtime and
-            left <= _LARGEST_PART_LEFT * sum(total["after"].values()))
+            is_runtime=rewritten.step.uses_runtime, is_traced=_is_traced(rewritten))
         print(f"  rewritten in {time.perf_counter() - start:.1f} s; left "
               f"alone: {len(rewritten.left_alone)}", flush=True)
     # What is not exported needs no bundle.

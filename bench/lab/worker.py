@@ -43,23 +43,14 @@ def main():
     args = parse_arguments()
     import jax
     exported = steps.read(args.steps_folder)
-    on_cpu = exported.of["platform"] == "cpu"
-    if on_cpu:
-        jax.config.update("jax_num_cpu_devices",
-                          exported.ranks // args.processes)
-    if args.processes > 1:
-        jax.distributed.initialize(
-            f"localhost:{args.port}", args.processes, args.rank,
-            local_device_ids=None if on_cpu else [launch.device_of(args.rank)])
+    join(args, exported.ranks, exported.of["platform"] == "cpu")
     from jax.experimental import multihost_utils
     import zpp
 
     trainer = exported.trainer()
     variant = exported.variants[args.variant]
-    if variant.path:
-        step = zpp.load(args.steps_folder / variant.path)
-    else:
-        step = jax.jit(trainer.step, donate_argnums=0)
+    step = (zpp.load(args.steps_folder / variant.path) if variant.path else
+            jax.jit(trainer.step, donate_argnums=0))
     init, batch = on_device(trainer, exported.sequences)
     tokens = batch()
 
@@ -91,17 +82,12 @@ def main():
                      for kind, count in links.lost().items()},
             "host_times": zpp.host_times()}
         if variant.is_runtime:
-            stalls = []
+            stalls = results[link]["stalls"] = []
             for number in range(TRACED_STEPS):
                 path = pathlib.Path(f"{args.traces}-{link}.trace{number}.json")
-                with zpp.trace(path):
-                    state, loss = step(state, tokens)
-                    jax.block_until_ready((state, loss))
-                # After this, every process has written its trace.
-                multihost_utils.sync_global_devices(path.name)
+                state = trace(step, state, tokens, path)
                 stalls.append(
                     stalled_seconds(path, args.processes, exported.ranks))
-            results[link]["stalls"] = stalls
         del state
         if args.rank == 0:
             median = statistics.median(results[link]["seconds"])
@@ -112,6 +98,30 @@ def main():
         args.results.write_text(json.dumps(results))
     if args.processes > 1:
         jax.distributed.shutdown()
+
+
+def join(args: argparse.Namespace, ranks: int, on_cpu: bool):
+    """Joins JAX's processes, which have so many devices together."""
+    import jax
+    if on_cpu:
+        jax.config.update("jax_num_cpu_devices", ranks // args.processes)
+    if args.processes > 1:
+        jax.distributed.initialize(
+            f"localhost:{args.port}", args.processes, args.rank,
+            local_device_ids=None if on_cpu else [launch.device_of(args.rank)])
+
+
+def trace(step, state, tokens, path: pathlib.Path):
+    """Traces a step, and returns the next state."""
+    import jax
+    import zpp
+    from jax.experimental import multihost_utils
+    with zpp.trace(path):
+        state, loss = step(state, tokens)
+        jax.block_until_ready((state, loss))
+    # After this, every process has written its trace.
+    multihost_utils.sync_global_devices(path.name)
+    return state
 
 
 def stalled_seconds(path: pathlib.Path, processes: int, ranks: int) -> float:
