@@ -91,7 +91,7 @@ def run_steps(sizes: Sizes, on, step: Callable, state: tuple, record: Record):
 
 
 def cross_entropy(logits, batch):
-    """Of the next token."""
+    """Returns the mean loss of the next tokens of a batch."""
     import jax.numpy as jnp
     import optax
     return optax.softmax_cross_entropy_with_integer_labels(
