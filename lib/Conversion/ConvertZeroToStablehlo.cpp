@@ -15,7 +15,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
-#include "zpp/Dialect/Guest/GroupLists.h"
+#include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 

@@ -9,7 +9,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
-#include "zpp/Transforms/Loops/Planned.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

@@ -14,7 +14,7 @@
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
-#include "zpp/Dialect/Guest/GroupLists.h"
+#include "zpp/Dialect/Guest/WrittenGroups.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -12,6 +12,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Support/MeshRefs.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/raw_ostream.h"
@@ -147,4 +148,25 @@ void zpp::dropUnusedMeshes(ModuleOp module) {
     if (!isAnyUsed ||
         op->getAttrOfType<StringAttr>("sym_name").getValue() != "mesh")
       op->erase();
+}
+
+bool zpp::isLongGroupList(Attribute attr) {
+  constexpr int64_t kLong = 256;
+  auto groups = dyn_cast_or_null<DenseIntElementsAttr>(attr);
+  return groups && groups.getNumElements() >= kLong && !groups.isSplat() &&
+         groups.getType().getRank() == 2 &&
+         groups.getElementType().isInteger(64);
+}
+
+void zpp::noteGroupLists(ModuleOp module) {
+  llvm::SetVector<Attribute> lists;
+  module.walk([&](Operation *op) {
+    if (Attribute groups = op->getAttr("replica_groups"))
+      if (isLongGroupList(groups))
+        lists.insert(groups);
+  });
+  module->removeAttr(kGroupListsAttr);
+  if (!lists.empty())
+    module->setAttr(kGroupListsAttr,
+                    ArrayAttr::get(module.getContext(), lists.getArrayRef()));
 }

@@ -12,7 +12,7 @@
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "zpp/Transforms/Accumulated.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

@@ -15,11 +15,9 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Import/SentBytes.h"
-#include "zpp/Transforms/Loops/Planned.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 #include "zpp/Transforms/Report.h"
-#include "zpp/Transforms/State.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zpp {

@@ -23,7 +23,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "zpp/Transforms/Import/SentBytes.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

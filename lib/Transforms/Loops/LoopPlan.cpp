@@ -12,7 +12,7 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Loops/Planned.h"
+#include "zpp/Transforms/Attributes.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -17,7 +17,7 @@
 #include "Weights/Secondary/Plan.h"
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
-#include "zpp/Transforms/Loops/Planned.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
 

@@ -15,7 +15,7 @@
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
-#include "zpp/Transforms/Loops/Planned.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {

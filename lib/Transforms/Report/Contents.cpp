@@ -11,8 +11,7 @@
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
-#include "zpp/Transforms/Accumulated.h"
-#include "zpp/Transforms/State.h"
+#include "zpp/Transforms/Attributes.h"
 #include "llvm/ADT/DenseSet.h"
 
 #include <map>

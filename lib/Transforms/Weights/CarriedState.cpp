@@ -10,7 +10,7 @@
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
-#include "zpp/Transforms/State.h"
+#include "zpp/Transforms/Attributes.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -13,7 +13,7 @@
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "zpp/Transforms/State.h"
+#include "zpp/Transforms/Attributes.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;

@@ -9,8 +9,8 @@
 #include "FrozenWeights.h"
 #include "LocalValues.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/State.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace zpp {

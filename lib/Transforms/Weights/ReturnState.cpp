@@ -14,8 +14,8 @@
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
+#include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
-#include "zpp/Transforms/State.h"
 #include "llvm/ADT/DenseSet.h"
 
 namespace zpp {

@@ -47,6 +47,17 @@ void listReplicaGroups(mlir::Operation *op, const ModuleMesh &mesh);
 /// that is called `mesh` goes with the last of them.
 void dropUnusedMeshes(mlir::ModuleOp module);
 
+/// On a module: the long lists of groups of its collectives. MLIR gives names
+/// only to attributes that it meets outside of properties of guests' ops; with
+/// a name, a list is printed once.
+inline constexpr llvm::StringLiteral kGroupListsAttr = "zpp.group_lists";
+
+/// True if `attr` is a list of groups that is long enough for a name.
+bool isLongGroupList(mlir::Attribute attr);
+
+/// Sets `kGroupListsAttr`, or removes it if no list is long.
+void noteGroupLists(mlir::ModuleOp module);
+
 } // namespace zpp
 
 #endif // ZPP_DIALECT_GUEST_WRITTENGROUPS_H

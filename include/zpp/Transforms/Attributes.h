@@ -1,12 +1,12 @@
-//===- State.h - What a step keeps between calls ----------------*- C++ -*-===//
+//===- Attributes.h - What passes leave to each other -----------*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef ZPP_TRANSFORMS_STATE_H
-#define ZPP_TRANSFORMS_STATE_H
+#ifndef ZPP_TRANSFORMS_ATTRIBUTES_H
+#define ZPP_TRANSFORMS_ATTRIBUTES_H
 
 #include "llvm/ADT/StringRef.h"
 
@@ -29,6 +29,20 @@ inline constexpr llvm::StringLiteral kTakenAttr = "zpp.taken";
 /// step that they are made of, and `results` where it returns them, or -1.
 inline constexpr llvm::StringLiteral kFrozenKind = "frozen";
 
+/// The attribute of a module that says how many bytes partial sums of gradients
+/// take on a device beyond the gradients.
+inline constexpr llvm::StringLiteral kAccumulatedAttr = "zpp.accumulated";
+/// The attribute of a module that says of how many micro-batches gradients are
+/// added up before they are sent.
+inline constexpr llvm::StringLiteral kMicroBatchesAttr = "zpp.micro_batches";
+
+/// On a loop: what becomes of it, if it does not stay (zero-plan-loops).
+inline constexpr llvm::StringLiteral kLoopAttr = "zpp.loop";
+
+/// On a gather that zero-join-products has made: the bytes that a device sends
+/// over each axis with the collectives in whose place it stands.
+inline constexpr llvm::StringLiteral kSentAttr = "zpp.sent";
+
 } // namespace zpp
 
-#endif // ZPP_TRANSFORMS_STATE_H
+#endif // ZPP_TRANSFORMS_ATTRIBUTES_H
