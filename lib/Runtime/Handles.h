@@ -12,9 +12,7 @@
 #include "FirstFailure.h"
 #include "Sampler.h"
 
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,17 +45,6 @@ struct WorldState {
   World world;
   std::unique_ptr<WorldBackend> backend;
 };
-
-/// Calls `function`, which returns a Status; no exception gets out.
-template <typename Function> Status guarded(const Function &function) noexcept {
-  try {
-    return function();
-  } catch (const std::bad_alloc &) {
-    return {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
-  } catch (const std::exception &error) {
-    return {ZPP_RT_SYSTEM_ERROR, error.what()};
-  }
-}
 
 } // namespace zpp::rt
 

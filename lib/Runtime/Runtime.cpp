@@ -9,25 +9,11 @@
 #include "Handles.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 
 using namespace zpp;
 using namespace zpp::rt;
-
-//===----------------------------------------------------------------------===//
-// Errors
-//===----------------------------------------------------------------------===//
-
-/// Copies the message to the caller, for functions without a rank that keeps
-/// it.
-static zpp_rt_status report(const Status &status, char *message,
-                            size_t messageBytes) {
-  if (message && messageBytes > 0)
-    std::snprintf(message, messageBytes, "%s", status.message.c_str());
-  return status.code;
-}
 
 int32_t zpp_rt_version(void) { return ZPP_RT_VERSION; }
 
@@ -139,8 +125,8 @@ static Status createWorld(const zpp_rt_world_desc *given,
 zpp_rt_status zpp_rt_world_create(const zpp_rt_world_desc *desc,
                                   zpp_rt_world **world, char *message,
                                   size_t messageBytes) {
-  return report(guarded([&] { return createWorld(desc, world); }), message,
-                messageBytes);
+  return guarded(message, messageBytes,
+                 [&] { return createWorld(desc, world); });
 }
 
 void zpp_rt_world_destroy(zpp_rt_world *world) { delete world; }
@@ -173,7 +159,7 @@ zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world, char *endpoint,
     std::memcpy(endpoint, found.c_str(), found.size() + 1);
     return {};
   };
-  return report(guarded(listen), message, messageBytes);
+  return guarded(message, messageBytes, listen);
 }
 
 zpp_rt_status zpp_rt_world_record(zpp_rt_world *world, int64_t on,
@@ -187,7 +173,7 @@ zpp_rt_status zpp_rt_world_record(zpp_rt_world *world, int64_t on,
     state.trace->record(on != 0);
     return {};
   };
-  return report(guarded(record), message, messageBytes);
+  return guarded(message, messageBytes, record);
 }
 
 zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
@@ -200,7 +186,7 @@ zpp_rt_status zpp_rt_world_write_trace(zpp_rt_world *world, const char *path,
       return invalid("expected a world with a trace, but got one without");
     return state.trace->write(state.mesh, path);
   };
-  return report(guarded(write), message, messageBytes);
+  return guarded(message, messageBytes, write);
 }
 
 zpp_rt_status zpp_rt_world_measure(zpp_rt_world *world, int64_t on,
@@ -211,7 +197,7 @@ zpp_rt_status zpp_rt_world_measure(zpp_rt_world *world, int64_t on,
     world->state->world.measures.measure(on != 0);
     return {};
   };
-  return report(guarded(measure), message, messageBytes);
+  return guarded(message, messageBytes, measure);
 }
 
 zpp_rt_status zpp_rt_world_visit_measures(zpp_rt_world *world,
@@ -236,7 +222,7 @@ zpp_rt_status zpp_rt_world_visit_measures(zpp_rt_world *world,
     }
     return {};
   };
-  return report(guarded(visitAll), message, messageBytes);
+  return guarded(message, messageBytes, visitAll);
 }
 
 //===----------------------------------------------------------------------===//
@@ -274,8 +260,8 @@ zpp_rt_status zpp_rt_rank_create(zpp_rt_world *world,
                                  const zpp_rt_rank_desc *desc,
                                  zpp_rt_rank **rank, char *message,
                                  size_t messageBytes) {
-  return report(guarded([&] { return createRank(world, desc, rank); }), message,
-                messageBytes);
+  return guarded(message, messageBytes,
+                 [&] { return createRank(world, desc, rank); });
 }
 
 void zpp_rt_rank_destroy(zpp_rt_rank *rank) {

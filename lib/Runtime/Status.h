@@ -10,6 +10,9 @@
 
 #include "zpp/Runtime/zpp_rt.h"
 
+#include <cstdio>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +47,28 @@ inline std::string expected(const std::string &what, int64_t got) {
 /// The error of free() for memory that is not from alloc().
 inline Status unknownMemory() {
   return invalid(expected("memory of alloc", "other memory"));
+}
+
+/// Calls `function`, which returns a Status; no exception gets out.
+template <typename Function> Status guarded(const Function &function) noexcept {
+  try {
+    return function();
+  } catch (const std::bad_alloc &) {
+    return {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
+  } catch (const std::exception &error) {
+    return {ZPP_RT_SYSTEM_ERROR, error.what()};
+  }
+}
+
+/// The same for functions without a rank that keeps the message: copies it to
+/// the caller.
+template <typename Function>
+zpp_rt_status guarded(char *message, size_t messageBytes,
+                      const Function &function) noexcept {
+  Status status = guarded(function);
+  if (message && messageBytes > 0)
+    std::snprintf(message, messageBytes, "%s", status.message.c_str());
+  return status.code;
 }
 
 /// "rank 3", or "ranks 3, 5"

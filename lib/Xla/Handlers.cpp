@@ -128,8 +128,10 @@ Status findCopies(const ffi::RemainingArgs &args, size_t firstArg,
   return {};
 }
 
-/// Says once for each call of a collective that it copies.
+/// Says once for each call of a collective that it copies, if it does.
 void sayOnce(const std::string &call, const Call &made) {
+  if (made.copies.empty())
+    return;
   const std::string text = call + " " + made.collective.name;
   if (!made.bundle->isFirst(text))
     return;
@@ -235,7 +237,7 @@ ffi::Error start(int32_t device, bool isOnHost, void *stream,
   Call call;
   if (status.ok())
     status = prepareStart(attributes, inPlace, device, args, rets, call);
-  if (status.ok() && !call.copies.empty()) {
+  if (status.ok()) {
     sayOnce("zpp.start", call);
     if (isOnHost)
       copyOnHost(call.copies);
@@ -267,7 +269,7 @@ ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
   Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
   Status status = prepareWait(attributes, device, args, rets, call);
-  if (status.ok() && !call.copies.empty())
+  if (status.ok())
     sayOnce("zpp.wait", call);
   auto done = [promise, name = std::string(function),
                copies = call.copies](Status status) mutable {
@@ -293,7 +295,7 @@ ffi::Error waitOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
   Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
   Status status = prepareWait(attributes, device, args, rets, call);
-  if (status.ok() && !call.copies.empty())
+  if (status.ok())
     sayOnce("zpp.wait", call);
   if (status.ok())
     call.rank->wait(call.collective, stream,

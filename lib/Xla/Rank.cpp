@@ -37,20 +37,14 @@ void Rank::leave() {
   operations.submit([this] { zpp_rt_rank_destroy(handle); }).get();
 }
 
-Status Rank::getStatus() {
-  Status status;
-  status.code = zpp_rt_rank_synchronize(handle);
-  if (!status.ok())
-    status.message = zpp_rt_rank_message(handle);
-  return status;
+Status Rank::getStatus(zpp_rt_status code) {
+  return {code, code == ZPP_RT_OK ? "" : zpp_rt_rank_message(handle)};
 }
 
+Status Rank::getStatus() { return getStatus(zpp_rt_rank_synchronize(handle)); }
+
 Status Rank::copy(void *stream, const void *source, void *dest, int64_t bytes) {
-  Status status;
-  status.code = zpp_rt_copy_on_stream(handle, stream, dest, source, bytes);
-  if (!status.ok())
-    status.message = zpp_rt_rank_message(handle);
-  return status;
+  return getStatus(zpp_rt_copy_on_stream(handle, stream, dest, source, bytes));
 }
 
 Status Rank::synchronize() {
@@ -241,9 +235,7 @@ public:
   Status start(Collective collective, void *stream,
                bool isDeferrable) override {
     zpp_rt_mark *inputs;
-    if (zpp_rt_status code = zpp_rt_mark_stream(handle, stream, &inputs);
-        code != ZPP_RT_OK)
-      return {code, zpp_rt_rank_message(handle)};
+    ZPP_RT_TRY(getStatus(zpp_rt_mark_stream(handle, stream, &inputs)));
     std::shared_ptr<Ticket> ticket = open(std::move(collective));
     operations.add([this, ticket, inputs = Mark(inputs, zpp_rt_mark_destroy)] {
       const Collective &collective = ticket->collective;
@@ -275,9 +267,8 @@ public:
     } else if (ticket) {
       waitUntilQueued(*ticket);
       // If there is no mark, the rank has failed, and this returns its status.
-      status.code = zpp_rt_leave_mark(handle, stream, ticket->operations.get());
-      if (!status.ok())
-        status.message = zpp_rt_rank_message(handle);
+      status = getStatus(
+          zpp_rt_leave_mark(handle, stream, ticket->operations.get()));
     }
     done(std::move(status));
   }

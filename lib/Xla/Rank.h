@@ -117,6 +117,8 @@ protected:
   /// none. Null, without an error, if there are no outputs to wait for.
   Status close(const Collective &collective, std::shared_ptr<Ticket> &ticket);
 
+  /// Returns what a call for the rank has returned, with its message.
+  Status getStatus(zpp_rt_status code);
   /// Waits for the operations. Called on their thread.
   Status getStatus();
 

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <future>
 
 using namespace zpp;
@@ -22,23 +21,6 @@ using namespace zpp::xla;
 struct zpp_xla_world {
   std::shared_ptr<World> world;
 };
-
-/// Calls `function`, which returns a Status; no exception gets out.
-template <typename Function>
-static zpp_rt_status guarded(char *message, size_t messageBytes,
-                             const Function &function) noexcept {
-  Status status;
-  try {
-    status = function();
-  } catch (const std::bad_alloc &) {
-    status = {ZPP_RT_OUT_OF_MEMORY, "out of memory"};
-  } catch (const std::exception &error) {
-    status = {ZPP_RT_SYSTEM_ERROR, error.what()};
-  }
-  if (message && messageBytes > 0)
-    std::snprintf(message, messageBytes, "%s", status.message.c_str());
-  return status.code;
-}
 
 /// Joins as all ranks of this process at once, because each may wait for the
 /// others.
@@ -119,8 +101,8 @@ static Status createWorld(const zpp_xla_world_desc *given,
 zpp_rt_status zpp_xla_world_create(const zpp_xla_world_desc *desc,
                                    zpp_xla_world **world, char *message,
                                    size_t messageBytes) {
-  return guarded(message, messageBytes,
-                 [&] { return createWorld(desc, world); });
+  return rt::guarded(message, messageBytes,
+                     [&] { return createWorld(desc, world); });
 }
 
 void zpp_xla_world_destroy(zpp_xla_world *world) {
@@ -133,7 +115,7 @@ void zpp_xla_world_destroy(zpp_xla_world *world) {
 zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
                                   const char *libraryPath, char *message,
                                   size_t messageBytes) {
-  return guarded(message, messageBytes, [&]() -> Status {
+  return rt::guarded(message, messageBytes, [&]() -> Status {
     if (!world || !id || !libraryPath)
       return rt::invalid(rt::expected("a world, an id and a library", "NULL"));
     return Registry::get().load(world->world, id, libraryPath);
@@ -142,7 +124,7 @@ zpp_rt_status zpp_xla_bundle_load(zpp_xla_world *world, const char *id,
 
 zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world, char *message,
                                         size_t messageBytes) {
-  return guarded(message, messageBytes, [&]() -> Status {
+  return rt::guarded(message, messageBytes, [&]() -> Status {
     if (!world)
       return rt::invalid(rt::expected("a world", "NULL"));
     Status result;
