@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +42,12 @@ class DeviceMesh:
         numbers. None if there are none."""
         found = np.asarray(places)[self._devices].reshape(
             [part.size for part in self._parts])
-        rank = found.ndim
-        strides = [int(found[tuple(int(i == axis) for i in range(rank))])
-                   for axis in range(rank)]
-        expected = sum((
-            stride * np.arange(part.size).reshape([-1] + [1] * (rank - 1 - axis))
-            for axis, (stride, part) in enumerate(zip(strides, self._parts))),
-            np.zeros([1] * rank, np.int64))
+        strides = [int(found[tuple(place)]) for place in np.eye(found.ndim, dtype=int)]
+        expected: Any = sum(np.ix_(*(stride * np.arange(part.size) for stride, part in
+                                     zip(strides, self._parts))))
         if (found != expected).any():
             return None
-        order = sorted((axis for axis in range(rank) if strides[axis]),
+        order = sorted((axis for axis, stride in enumerate(strides) if stride),
                        key=lambda axis: -strides[axis])
         below = 1
         for axis in reversed(order):
