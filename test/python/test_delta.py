@@ -192,7 +192,7 @@ def test_no_weight_with_differences_is_a_warning():
         fast, state, batch = started(**options)
         with pytest.warns(UserWarning, match="weights=i4:delta: of the bytes of "
                           "weights, none have differences; its group lies within the secondary "
-                          "group of 8; docs/why.md says"):
+                          "group of 8; secondary=N with N below 8 keeps it; docs/why.md says"):
             fast(state, batch)
         assert fast.state is None
 
