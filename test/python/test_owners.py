@@ -244,14 +244,15 @@ def by_hops(sent, momenta):
 
 
 def by_rows(sent, momenta):
-    """The part of each matrix is a row, and each device has two matrices."""
-    def exchange(rows):
-        return jax.lax.all_to_all(sent(rows), AXES, 0, 0, tiled=True)
+    """The part of each matrix is a half of a row, and each device has two matrices."""
+    def exchange(parts):
+        rows = jnp.concatenate([part.reshape(8, -1) for part in parts], 1)
+        rows = jax.lax.all_to_all(sent(rows), AXES, 0, 0, tiled=True)
+        return [half.reshape(8, 8, WIDTH) for half in jnp.split(rows, 2, 1)]
 
-    parts = exchange(jnp.stack(momenta).reshape(8, -1)).reshape(8, 2, 8, WIDTH)
-    updates = orthogonalize(parts.swapaxes(0, 1).reshape(2, WIDTH, WIDTH))
-    back = exchange(updates.reshape(2, 8, 8, WIDTH).swapaxes(0, 1).reshape(8, -1))
-    return list(back.reshape(16, 8, WIDTH))
+    parts = exchange([jnp.stack(momenta[:8]), jnp.stack(momenta[8:])])
+    updates = orthogonalize(jnp.stack(parts).reshape(2, WIDTH, WIDTH))
+    return [u for part in exchange(list(updates)) for u in part]
 
 
 def with_own(updates_of, sent, state, batch):

@@ -474,8 +474,7 @@ void RoleFinder::chooseExchanges(const NodeSet &ancestors) {
   for (StepCollective &exchange : collectives) {
     if (exchange.kind != CollectiveKind::AllToAll ||
         exchange.role != Role::Other || isRewritten(exchange) ||
-        !exchange.groupError.empty() || exchange.rule == Rule::Moment ||
-        exchange.rule == Rule::Stack)
+        !exchange.groupError.empty() || !exchange.reason.empty())
       continue;
     if (!choice)
       choice.emplace(*this, ancestors);

@@ -7,8 +7,8 @@
 //
 // A device sends parts of several matrices to their owners, and gets parts of
 // several updates. A block of elements that share a scale must not have parts
-// of two. It does not if it is of one row, and no two matrices share a row,
-// neither where it is made nor where it is read.
+// of two. It does not if it is of one row and ends where a matrix may end:
+// where a row is joined of parts before it is sent, or cut when it has arrived.
 //
 //===----------------------------------------------------------------------===//
 
@@ -56,10 +56,9 @@ public:
     while (!pending.empty() && size > 0) {
       auto [node, dim] = pending.pop_back_val();
       if (direction == Direction::ToReaders) {
-        for (const Edge &edge : graph.getReaders(node)) {
-          checkProduct(graph.getOp(edge.target), edge.operand, dim);
-          visit(edge, edge.target, dim);
-        }
+        if (!isOfMatrix(node, dim))
+          for (const Edge &edge : graph.getReaders(node))
+            visit(edge, edge.target, dim);
       } else if (!graph.isSumOverDevices(node)) {
         if (graph.is(node, guest::kDotGeneral))
           checkMade(graph.getOp(node), dim);
@@ -81,31 +80,58 @@ private:
             isForward ? getMovedDim(op, edge.operand, dim)
                       : getSourceDim(op, edge.operand, dim))
       return moved;
-    // What is cut from a row is of one matrix, or of several that were joined.
-    if (!isForward &&
-        (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
-      return dim;
     auto from = dyn_cast<RankedTensorType>(graph.getType(edge.source));
     auto to = dyn_cast<RankedTensorType>(graph.getType(edge.target));
     if (!from || !to)
       return std::nullopt;
+    StringRef name = op->getName().stripDialect();
+    // Matrices begin and end where a row is cut, or joined of parts.
+    if (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice))
+      return cut(op, from.getDimSize(dim), to.getDimSize(dim), dim, isForward);
+    if (name == "concatenate") {
+      for (Value part : op->getOperands())
+        divide(cast<RankedTensorType>(part.getType()).getDimSize(dim));
+      return dim;
+    }
     if (!isForward)
       std::swap(from, to);
     if (isNamed(op, guest::kReshape) && dim == getRowDim(from))
       dim = getRowDim(to);
     else if (!getGuestCollective(op))
       return std::nullopt;
-    size = std::gcd(size, to.getDimSize(dim));
+    divide(to.getDimSize(dim));
     return dim;
   }
 
-  /// Matrices of a stack that `op` contracts share no row.
-  void checkProduct(Operation *op, int64_t operand, int64_t dim) {
-    if (!op || !isNamed(op, guest::kDotGeneral) || operand < 0)
-      return;
-    std::optional<ProductDims> dims = getProductDims(op, operand);
-    if (!dims || llvm::is_contained(dims->batching, dim))
-      size = 0;
+  void divide(int64_t by) { size = std::gcd(size, by); }
+
+  /// `slice` takes `part` elements of a row of `whole`.
+  std::optional<int64_t> cut(Operation *slice, int64_t whole, int64_t part,
+                             int64_t dim, bool isForward) {
+    if (auto starts = slice->getAttrOfType<DenseI64ArrayAttr>("start_indices"))
+      divide(starts[dim]);
+    else if (isForward && (part == 0 || whole % part != 0))
+      return std::nullopt;
+    // What is sent of a longer row has one begin.
+    if (isForward)
+      divide(part);
+    return dim;
+  }
+
+  /// True if a product takes rows as those of matrices. Matrices of a stack
+  /// share no row.
+  bool isOfMatrix(Node node, int64_t dim) {
+    bool isAny = false;
+    for (const Edge &edge : graph.getReaders(node)) {
+      if (!graph.is(edge.target, guest::kDotGeneral) || edge.operand < 0)
+        continue;
+      std::optional<ProductDims> dims =
+          getProductDims(graph.getOp(edge.target), edge.operand);
+      if (!dims || llvm::is_contained(dims->batching, dim))
+        size = 0;
+      isAny = true;
+    }
+    return isAny;
   }
 
   /// Nor do those that `op` makes, of which the dims of batching are first.

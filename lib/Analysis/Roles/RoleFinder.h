@@ -74,9 +74,10 @@ int64_t getRowDim(mlir::RankedTensorType type);
 std::optional<Objection> chooseRowBlock(StepCollective &collective,
                                         int64_t size, Rule rule);
 
-/// Returns the elements in a row of what a gather or an all-to-all sends to one
-/// device, or 0 if a row has elements of several matrices: if it is joined from
-/// several tensors, cut, or has an element of each matrix of a stack.
+/// Returns how many elements in a row of what a gather or an all-to-all sends
+/// to one device are of one matrix: a divisor of all places where a row is
+/// joined of parts, or cut. 0 if it is not known, or a row has an element of
+/// each matrix of a stack.
 int64_t getMatrixRow(const ValueGraph &graph, const StepCollective &moved);
 
 /// Returns the keys of a gather or a scatter. A scatter mirrors a gather if

@@ -233,7 +233,7 @@ std::optional<Objection> zpp::chooseRowBlock(StepCollective &collective,
                                              int64_t size, Rule rule) {
   int64_t block = size & -size;
   if (block < kMinBlock)
-    return Objection{rule, size == 0
+    return Objection{rule, size < 2
                                ? "its rows have elements of several matrices"
                                : "its rows have " + std::to_string(size) +
                                      " elements, which are no whole blocks"};
