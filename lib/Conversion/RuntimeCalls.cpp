@@ -78,22 +78,18 @@ static int64_t getFormat(QuantAttr quant) {
 
 // Each of these fills in the descriptor of an op, except size and name.
 
-static void fill(PackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
+/// PackSlicesOp and UnpackSlicesOp.
+template <typename OpT>
+static void fill(OpT op, Descriptor<zpp_rt_pack_desc> &desc,
                  RuntimeConstants &constants) {
-  desc.values.element_bytes =
-      getElementBytes(cast<MemRefType>(op.getInputType()));
-  setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInputType()),
+  constexpr bool isUnpack = std::is_same_v<OpT, UnpackSlicesOp>;
+  auto tensor =
+      cast<MemRefType>(isUnpack ? op.getInitType() : op.getInputType());
+  desc.values.element_bytes = getElementBytes(tensor);
+  setSlices(desc, desc.values.slices, getMap(op.getSlices(), tensor),
             constants);
-  desc.values.chunk_stride = *getChunkStride(op.getInitMutable());
-}
-
-static void fill(UnpackSlicesOp op, Descriptor<zpp_rt_pack_desc> &desc,
-                 RuntimeConstants &constants) {
-  desc.values.element_bytes =
-      getElementBytes(cast<MemRefType>(op.getInitType()));
-  setSlices(desc, desc.values.slices, getMap(op.getSlices(), op.getInitType()),
-            constants);
-  desc.values.chunk_stride = *getChunkStride(op.getInputMutable());
+  desc.values.chunk_stride =
+      *getChunkStride(isUnpack ? op.getInputMutable() : op.getInitMutable());
 }
 
 /// The four ends of a hop that quantizes.
@@ -113,28 +109,25 @@ static void fill(OpT op, Descriptor<zpp_rt_quantize_desc> &desc,
   desc.values.rotate = op.getQuant().getRotate();
 }
 
-static void fill(ReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
+/// ReduceOp and DequantizeReduceOp.
+template <typename OpT>
+static void fill(OpT op, Descriptor<zpp_rt_reduce_desc> &desc,
                  RuntimeConstants &) {
   desc.values.kind = getKind(op.getKind());
   desc.values.sources = op.getInputType().getDimSize(0);
   desc.values.elements = op.getInitType().getNumElements();
-  desc.values.source_type = getElementType(op.getInputType().getElementType());
-  desc.values.format = ZPP_RT_FORMAT_NONE;
   desc.values.element_type = getElementType(op.getInitType().getElementType());
   desc.values.source_stride = *getChunkStride(op.getInputMutable());
-}
-
-static void fill(DequantizeReduceOp op, Descriptor<zpp_rt_reduce_desc> &desc,
-                 RuntimeConstants &) {
-  desc.values.kind = getKind(op.getKind());
-  desc.values.sources = op.getInputType().getDimSize(0);
-  desc.values.elements = op.getInitType().getNumElements();
-  desc.values.source_type = ZPP_RT_F32;
-  desc.values.format = getFormat(op.getQuant());
-  desc.values.block = op.getQuant().getBlock();
-  desc.values.element_type = getElementType(op.getInitType().getElementType());
-  desc.values.source_stride = *getChunkStride(op.getInputMutable());
-  desc.values.rotate = op.getQuant().getRotate();
+  if constexpr (std::is_same_v<OpT, ReduceOp>) {
+    desc.values.source_type =
+        getElementType(op.getInputType().getElementType());
+    desc.values.format = ZPP_RT_FORMAT_NONE;
+  } else {
+    desc.values.source_type = ZPP_RT_F32;
+    desc.values.format = getFormat(op.getQuant());
+    desc.values.block = op.getQuant().getBlock();
+    desc.values.rotate = op.getQuant().getRotate();
+  }
 }
 
 static void fill(DequantizeReduceQuantizeOp op,

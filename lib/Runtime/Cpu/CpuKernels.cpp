@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CpuKernels.h"
+#include "CpuRank.h"
 
 #include "zpp/Support/Float16.h"
 #include "zpp/Support/QuantReference.h"

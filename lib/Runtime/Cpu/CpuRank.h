@@ -14,7 +14,6 @@
 #define ZPP_LIB_RUNTIME_CPU_CPURANK_H
 
 #include "Backend.h"
-#include "CpuKernels.h"
 
 #include <cstring>
 #include <map>
@@ -22,6 +21,10 @@
 #include <type_traits>
 
 namespace zpp::rt {
+
+/// `held` may be null, and the output of a dequantization.
+void computeOnCpu(LocalOperation operation, const void *input, const void *held,
+                  void *output);
 
 class CpuRank : public RankBackend {
 public:
