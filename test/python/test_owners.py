@@ -344,6 +344,14 @@ def contracted_later(momenta, state):
     return [own(orthogonalize(u, 3)) for u in gather(mine)], None
 
 
+def with_numbers(momenta, state):
+    """An owner adds whole numbers that follow from a weight."""
+    mine = orthogonalize(to_owners(jnp.stack(momenta)))
+    counts = (state["weights"][0][0] > 0).astype(jnp.int32)
+    updates = from_owners(mine + counts.astype(jnp.float32))
+    return [updates[i] for i in range(8)], None
+
+
 def with_last_dim(momenta, state):
     """Neighbors in memory are of different matrices."""
     stack = jnp.stack(momenta * 32, -1)
@@ -368,6 +376,7 @@ def with_kept(updates_of, state, batch):
     (of_updated_weights, "it exchanges state: result ", 0),
     (beside_what_is_sent, "devices update weights with what they send, too", 1),
     (contracted_later, "it gathers state, which is not rounded: result 8 ", 1),
+    (with_numbers, "it exchanges state: result 8 ", 1),
     (with_last_dim, "its rows have elements of several matrices", 0)],
     ids=lambda case: getattr(case, "__name__", ""))
 @pytest.mark.filterwarnings("ignore:moments=i8")

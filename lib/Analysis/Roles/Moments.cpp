@@ -224,8 +224,9 @@ private:
     bool isOfOthers = graph.walk(
         operand, Direction::ToSources,
         [&](const Edge &edge) {
-          return !arrived.contains(edge.target) &&
-                 isFloat(graph.getValue(edge.source)) &&
+          bool chooses =
+              edge.operand == 0 && graph.is(edge.target, guest::kSelect);
+          return !arrived.contains(edge.target) && !chooses &&
                  graph.getCount(edge.source) != 1;
         },
         [&](Node node) {
