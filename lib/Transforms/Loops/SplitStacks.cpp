@@ -13,6 +13,7 @@
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Dialect/Guest/While.h"
 
 using namespace mlir;
@@ -166,6 +167,51 @@ static bool joinsLayers(Operation *op) {
          });
 }
 
+/// Returns the writes that follow each other from `first` on, one for each
+/// layer of the stack; empty if another op reads the stack in between.
+static SmallVector<Operation *> getWritesOfAllLayers(Operation *first) {
+  Value stack = first->getOperand(0);
+  SmallVector<Operation *> writes{first};
+  while (static_cast<int64_t>(writes.size()) < getNumLayers(stack)) {
+    Value written = writes.back()->getResult(0);
+    if (!written.hasOneUse() || written.use_begin()->getOperandNumber() != 0 ||
+        !getWrittenLayer(*written.user_begin()))
+      return {};
+    writes.push_back(*written.user_begin());
+  }
+  return writes;
+}
+
+/// Replaces `first`, a write to zeros, and those that follow it by a
+/// concatenation if they write each layer once and arithmetic reads the stack:
+/// the update of a stack of weights reads the layers of its gradient where they
+/// are (X17).
+static void joinWrites(Operation *first) {
+  Value stack = first->getOperand(0);
+  RankedTensorType layer = getLayerType(stack);
+  if (!layer)
+    return;
+  SmallVector<Operation *> writes = getWritesOfAllLayers(first);
+  if (writes.empty() || !llvm::all_of(writes.back()->getUsers(), isElementwise))
+    return;
+  SmallVector<Value> layers(writes.size());
+  for (Operation *write : writes) {
+    std::optional<int64_t> number =
+        getLayerNumber(write, getWrittenLayer(write), stack);
+    if (!number || layers[*number] || write->getOperand(1).getType() != layer)
+      return;
+    layers[*number] = write->getOperand(1);
+  }
+  IRRewriter rewriter(first->getContext());
+  rewriter.setInsertionPointAfter(writes.back());
+  rewriter.replaceAllUsesWith(
+      writes.back()->getResult(0),
+      StablehloBuilder(rewriter, writes.back()->getLoc())
+          .concatenate(layers, 0));
+  for (Operation *write : llvm::reverse(writes))
+    write->erase();
+}
+
 void zpp::splitStacks(Operation *root) {
   SmallVector<Operation *> joins, writes;
   root->walk([&](Operation *op) {
@@ -187,8 +233,11 @@ void zpp::splitStacks(Operation *root) {
     std::optional<int64_t> number =
         getLayerNumber(write, getWrittenLayer(write), stack);
     if (!number || first.getType() != getLayerType(stack) ||
-        !isLasting(first) || !canSplit(write->getResult(0)))
+        !isLasting(first) || !canSplit(write->getResult(0))) {
+      joinWrites(write);
+      replaced.push_back(stack);
       continue;
+    }
     OpBuilder builder(write);
     SmallVector<Value> layers(
         getNumLayers(stack),

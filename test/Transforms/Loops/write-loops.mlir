@@ -171,11 +171,18 @@ func.func @added(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x2x16
   return %m#1 : tensor<2x2x16xf32>
 }
 
-// Not where something else reads the sum before, ...
+// Not where something else reads the sum before: arithmetic on the stack reads
+// its layers where they are, without a stack of zeros (X17), ...
 
 // CHECK-LABEL: func @read
-// CHECK: stablehlo.dynamic_update_slice
-// CHECK: %[[U:.*]] = stablehlo.dynamic_update_slice
+// CHECK: } do {
+// CHECK-NOT: stablehlo.dynamic_update_slice
+// CHECK-NOT: dense<0.0
+// CHECK: %[[G0:.*]] = zero.wait
+// CHECK: %[[G1:.*]] = zero.wait
+// CHECK-DAG: %[[R0:.*]] = stablehlo.reshape %[[G0]]
+// CHECK-DAG: %[[R1:.*]] = stablehlo.reshape %[[G1]]
+// CHECK: %[[U:.*]] = stablehlo.concatenate %[[R1]], %[[R0]], dim = 0
 // CHECK: stablehlo.add %{{.*}}, %[[U]] : tensor<2x2x16xf32>
 func.func @read(%g: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> tensor<2x2x16xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
