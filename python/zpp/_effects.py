@@ -27,8 +27,8 @@ _MISSING = 0.5
 _ROLES = {
     "updated": ("no update is sent; it is for steps in which each device updates "
                 "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
-    "moments": ("no gather is known to be of a momentum that is orthogonalized; "
-                "the report has the reason for each gather", ()),
+    "moments": ("nothing is known to move a momentum that is orthogonalized; "
+                "the report has the reason for each gather and exchange", ()),
     "exchanges": ("no all-to-all is known to exchange rows with experts; the "
                   "report has the reason for each", ()),
 }

@@ -201,6 +201,19 @@ def constrained_before(state, batch):
     return {"weights": descend(state["weights"], updates), "moments": moments}, loss
 
 
+def in_one_loop(state, batch):
+    """All matrices are orthogonalized in one loop, of which XLA splits all products."""
+    loss, moments = sharded_momenta(state, batch)
+
+    def iterate(_, matrices):
+        return [1.5 * x - 0.5 * (x @ x.T @ x) for x in matrices]
+
+    updates = jax.lax.fori_loop(0, 5, iterate, [
+        m / (jnp.linalg.norm(m) + 1e-7) for m in moments])
+    return {"weights": descend(state["weights"], to(ROWS, updates)),
+            "moments": moments}, loss
+
+
 def as_transformation(state, batch):
     """The same as a transformation of Optax, beside its momentum."""
     muon = optax.chain(
@@ -248,7 +261,7 @@ def batch_of(number=0):
 def program_of(step):
     is_stack = step in (batched_by_shape, in_scans)
     state = first(is_stack)
-    if step in (constrained, constrained_before, as_transformation):
+    if step in (constrained, constrained_before, in_one_loop, as_transformation):
         shardings = tree(lambda x: x.sharding, state)
         return jax.jit(step, out_shardings=(shardings, REPLICATED)), state
     return jax.jit(shard_map(step, P(None, AXES) if is_stack else P(AXES))), state
@@ -280,7 +293,8 @@ def test_all_matrices_of_a_model(scan):
 
 @pytest.mark.parametrize("step", [
     by_hand, nesterov, hop_by_hop, batched_by_shape, in_scans, constrained,
-    constrained_before, as_transformation, by_owners, clipped, of_another_weight],
+    constrained_before, in_one_loop, as_transformation, by_owners, clipped,
+    of_another_weight],
     ids=lambda step: step.__name__)
 def test_the_gathered_copy_is_rounded_and_nothing_else(step):
     name = step.__name__

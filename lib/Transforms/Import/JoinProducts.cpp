@@ -141,31 +141,9 @@ public:
         Declarations::parse(module, weightsOf, gradientsOf);
     if (failed(machine) || failed(declared) || failed(inlineStep(module)))
       return signalPassFailure();
-    std::vector<SplitProducts> all = findSplitProducts(module);
-    SmallVector<Decision<Sent>> decisions;
-    for (const SplitProducts &split : all)
-      decisions.push_back(decide(split, all, *stepMesh, *machine));
-    while (leaveOthers(module, decisions, *stepMesh, *declared))
+    // A loop may have several, of which one is joined at once.
+    while (joinSome(module, *stepMesh, *machine, *declared))
       ;
-    for (auto [split, decision] : llvm::zip_equal(all, decisions)) {
-      if (!decision) {
-        remarkMissed(split.getCollectives().front(), getArgument(),
-                     "left-alone")
-            << "devices split the products that follow from a gathered or "
-               "added matrix: " +
-                   decision.getReason();
-        continue;
-      }
-      size_t count = split.getCollectives().size();
-      Operation *gather = joinProducts(split);
-      gather->setAttr(kSentAttr,
-                      DenseI64ArrayAttr::get(&getContext(), decision->bytes));
-      remarkPassed(gather, getArgument(), "rewritten")
-          << ("products that devices have split with " + Twine(count) +
-              (count == 1 ? " collective" : " collectives") +
-              " are computed whole, after one gather")
-                 .str();
-    }
   }
 
 private:
@@ -173,6 +151,43 @@ private:
   struct Sent {
     std::vector<int64_t> bytes;
   };
+
+  /// Joins the products that may be whole. If there are none, says why the
+  /// others are left alone, and returns false.
+  bool joinSome(ModuleOp module, const Mesh &mesh, const Machine &machine,
+                const Declarations &declared) {
+    std::vector<SplitProducts> all = findSplitProducts(module);
+    SmallVector<Decision<Sent>> decisions;
+    for (const SplitProducts &split : all)
+      decisions.push_back(decide(split, all, mesh, machine));
+    while (leaveOthers(module, decisions, mesh, declared))
+      ;
+    bool isAnyJoined =
+        llvm::any_of(decisions, [](auto &decision) { return !!decision; });
+    for (auto [split, decision] : llvm::zip_equal(all, decisions)) {
+      if (decision)
+        join(split, *decision);
+      else if (!isAnyJoined)
+        remarkMissed(split.getCollectives().front(), getArgument(),
+                     "left-alone")
+            << "devices split the products that follow from a gathered or "
+               "added matrix: " +
+                   decision.getReason();
+    }
+    return isAnyJoined;
+  }
+
+  void join(const SplitProducts &split, const Sent &sent) {
+    size_t count = split.getCollectives().size();
+    Operation *gather = joinProducts(split);
+    gather->setAttr(kSentAttr,
+                    DenseI64ArrayAttr::get(&getContext(), sent.bytes));
+    remarkPassed(gather, getArgument(), "rewritten")
+        << ("products that devices have split with " + Twine(count) +
+            (count == 1 ? " collective" : " collectives") +
+            " are computed whole, after one gather")
+               .str();
+  }
 
   /// Whether the products of `split`, one of `all`, may be whole: if that sends
   /// less, or, where links are known, takes less time.
