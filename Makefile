@@ -23,6 +23,8 @@ CUDA_ARCHITECTURES ?= $(strip $(if $(filter wheel,$(MAKECMDGOALS)),80-real;90-re
 # Several sources of a library are compiled together, which takes half as long from
 # nothing. UNITY=OFF compiles each by itself, which is faster after small changes.
 UNITY ?= ON
+# Containers often set it. Then each process of a test compiles all that it imports again.
+export PYTHONDONTWRITEBYTECODE =
 WITH_CUDA := $(if $(filter yes,$(CUDA)),yes,$(if $(filter auto,$(CUDA)),$(filter test test-all wheel,$(MAKECMDGOALS))))
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
