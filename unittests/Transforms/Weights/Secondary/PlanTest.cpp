@@ -118,8 +118,10 @@ TEST(SecondaryPlanTest, LeavesAloneWithAReason) {
   EXPECT_TRUE(once->front().besideOthers);
   // The group of devices is as large as the whole group of the weight.
   auto whole = decide(module.get(), "8");
-  EXPECT_EQ(whole->front().plan.getReason(),
-            "its group lies within the secondary group of 8");
+  EXPECT_EQ(
+      whole->front().plan.getReason(),
+      "its group lies within the secondary group of 8; secondary=N with N "
+      "below 8 keeps it");
   EXPECT_FALSE(whole->front().besideOthers);
   // One device is a group for who asks for it, of which nothing is left alone
   // but what is gathered once.
