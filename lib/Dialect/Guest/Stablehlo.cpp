@@ -181,8 +181,12 @@ bool zpp::isZeros(Value value) {
   Value number = getSplat(value);
   DenseElementsAttr data =
       number ? getSplatConstant(number.getDefiningOp()) : DenseElementsAttr();
-  return data && isa<FloatType>(data.getElementType()) &&
-         data.getSplatValue<APFloat>().isZero();
+  if (!data)
+    return false;
+  if (isa<FloatType>(data.getElementType()))
+    return data.getSplatValue<APFloat>().isZero();
+  return isa<IntegerType>(data.getElementType()) &&
+         data.getSplatValue<APInt>().isZero();
 }
 
 //===----------------------------------------------------------------------===//

@@ -113,7 +113,8 @@ func.func @micro_batches(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: te
   return %r#1, %n0 : tensor<16x16xf32>, tensor<1x2x16xf32>
 }
 
-// A stack that a loop begins with zeros, and that is taken apart.
+// Stacks that a loop begins with zeros, and that are taken apart: also of
+// integers, as secondary partitions are.
 // CHECK-LABEL: func @begun
 // CHECK-NOT: dense<0.0
 // CHECK-NOT: dynamic_update_slice
@@ -121,13 +122,16 @@ func.func @micro_batches(%x: tensor<16x16xf32>, %l0: tensor<1x2x16xf32>, %l1: te
 // CHECK-NOT: dynamic_update_slice
 // CHECK: %[[N1:.*]] = stablehlo.negate
 // CHECK-NOT: dynamic
-// CHECK: return %{{.*}}, %[[N0]], %[[N1]]
-func.func @begun(%x: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<16x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xf32>) {
+// CHECK: %[[I1:.*]] = stablehlo.convert
+// CHECK-NOT: dynamic
+// CHECK: return %{{.*}}, %[[N0]], %[[N1]], %[[I1]]
+func.func @begun(%x: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<16x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xi8>) {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>
   %two = stablehlo.constant dense<2> : tensor<i32>
   %s = stablehlo.constant dense<0.0> : tensor<2x2x16xf32>
-  %r:3 = stablehlo.while(%i = %zero, %a = %x, %h = %s) : tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>
+  %q = stablehlo.constant dense<0> : tensor<2x2x16xi8>
+  %r:4 = stablehlo.while(%i = %zero, %a = %x, %h = %s, %b = %q) : tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>, tensor<2x2x16xi8>
   cond {
     %c = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1>
@@ -139,12 +143,15 @@ func.func @begun(%x: tensor<16x16xf32>, %w: tensor<2x2x16xf32>) -> (tensor<16x16
     %4 = "stablehlo.dot_general"(%a, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
     %5 = stablehlo.negate %0 : tensor<1x2x16xf32>
     %6 = stablehlo.dynamic_update_slice %h, %5, %i, %zero, %zero : (tensor<2x2x16xf32>, tensor<1x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xf32>
+    %7 = stablehlo.convert %0 : (tensor<1x2x16xf32>) -> tensor<1x2x16xi8>
+    %8 = stablehlo.dynamic_update_slice %b, %7, %i, %zero, %zero : (tensor<2x2x16xi8>, tensor<1x2x16xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x2x16xi8>
     %n = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %n, %4, %6 : tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>
+    stablehlo.return %n, %4, %6, %8 : tensor<i32>, tensor<16x16xf32>, tensor<2x2x16xf32>, tensor<2x2x16xi8>
   }
   %e0 = stablehlo.dynamic_slice %r#2, %zero, %zero, %zero, sizes = [1, 2, 16] : (tensor<2x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
   %e1 = stablehlo.dynamic_slice %r#2, %one, %zero, %zero, sizes = [1, 2, 16] : (tensor<2x2x16xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xf32>
-  return %r#1, %e0, %e1 : tensor<16x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xf32>
+  %e2 = stablehlo.dynamic_slice %r#3, %one, %zero, %zero, sizes = [1, 2, 16] : (tensor<2x2x16xi8>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x2x16xi8>
+  return %r#1, %e0, %e1, %e2 : tensor<16x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xf32>, tensor<1x2x16xi8>
 }
 
 // Not where the whole stack is read, too, ...

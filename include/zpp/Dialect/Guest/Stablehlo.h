@@ -78,7 +78,7 @@ std::optional<int64_t> getConstantInteger(mlir::Value value);
 /// element, of a broadcast, or a constant. Null if there is none.
 mlir::Value getSplat(mlir::Value value);
 
-/// True if all elements of `value` are the floating-point constant 0.
+/// True if all elements of `value` are the constant 0, of floats or integers.
 bool isZeros(mlir::Value value);
 
 //===----------------------------------------------------------------------===//
