@@ -486,6 +486,46 @@ def by_steps(state, batch):
         "moments": moments}, loss
 
 
+def of_second_moments(state, batch):
+    """They scale what is orthogonalized, and many of them are small."""
+    loss, _, (gradient, other) = first_moments(gather, state, batch)
+    second = 0.9 * state["moments"][0] + 0.1 * gradient * gradient
+    whole = orthogonalize(gather(second))
+    return {"weights": descend(state["weights"], [own(whole), other]),
+            "moments": [second, state["moments"][1]]}, loss
+
+
+def of_rounded(updates_of):
+    """A step whose updates are made of momenta by `updates_of`."""
+    def step(state, batch):
+        loss, moments, _ = first_moments(gather, state, batch)
+        return {"weights": descend(state["weights"], updates_of(*moments)),
+                "moments": moments}, loss
+    return step
+
+
+def columns_divided(*moments):
+    """A small column is rounded to zero before it is scaled."""
+    return [own(orthogonalize(g / jnp.linalg.norm(g, axis=0)))
+            for g in map(gather, moments)]
+
+
+def beside_its_own(*moments):
+    """Each device has its own slice as it is: weights of two would differ."""
+    return [own(orthogonalize(jax.lax.dynamic_update_slice_in_dim(
+        gather(m), m, len(m) * jax.lax.axis_index(AXES), 0))) for m in moments]
+
+
+def with_offset(*moments):
+    return [own(orthogonalize(gather(m + 1e3) - 1e3)) for m in moments]
+
+
+def of_parts(*moments):
+    """A row has parts of two matrices, and neither is whole blocks."""
+    return [own(jnp.concatenate([orthogonalize(part) for part in jnp.split(
+        gather(m), [24], 1)], 1)) for m in moments]
+
+
 NEEDS = ("it moves a gradient or momentum that products contract, or its update, and "
          "needs it as it is: ")
 
@@ -505,6 +545,11 @@ NEEDS = ("it moves a gradient or momentum that products contract, or its update,
     (of_statistic, "it gathers state, which is not rounded", P(AXES)),
     (masked, "it gathers state, which is not rounded", P(AXES)),
     (by_steps, NEEDS + "the step chooses by it", P(AXES)),
+    (of_rounded(columns_divided), NEEDS + "the step divides by its elements", P(AXES)),
+    (of_rounded(beside_its_own), NEEDS + "devices update weights with what they", P(AXES)),
+    (of_rounded(with_offset), "it gathers state, which is not rounded", P(AXES)),
+    (of_rounded(of_parts), "its rows have 8 elements, which are no whole", P(AXES)),
+    (of_second_moments, "it gathers state, which is not rounded", P(AXES)),
 ], ids=lambda case: getattr(case, "__name__", ""))
 @pytest.mark.filterwarnings("ignore:moments=i8")
 def test_what_is_not_proven_stays_exact(step, reason, spec):

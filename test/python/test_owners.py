@@ -338,6 +338,19 @@ def beside_what_is_sent(momenta, state):
             for i in range(8)], None
 
 
+def subtracted(momenta, state):
+    """Little is left of the difference of two updates."""
+    mine = orthogonalize(to_owners(jnp.stack(momenta)))
+    one, other = from_owners(mine), from_owners(1.001 * mine)
+    return list(1e3 * (other - one)), None
+
+
+def divided(momenta, state):
+    """Elements that are rounded to zero would have no sign."""
+    updates = from_owners(orthogonalize(to_owners(jnp.stack(momenta))))
+    return list(updates / jnp.abs(updates)), None
+
+
 def contracted_later(momenta, state):
     """Half an orthogonalization is sent back."""
     mine = orthogonalize(to_owners(jnp.stack(momenta)), 2)
@@ -375,6 +388,8 @@ def with_kept(updates_of, state, batch):
     (with_averages, "is not known to be the one updated weight of a gradient", 0),
     (of_updated_weights, "it exchanges state: result ", 0),
     (beside_what_is_sent, "devices update weights with what they send, too", 1),
+    (subtracted, "it is subtracted from another one", 1),
+    (divided, "the step divides by its elements", 0),
     (contracted_later, "it gathers state, which is not rounded: result 8 ", 1),
     (with_numbers, "it exchanges state: result 8 ", 1),
     (with_last_dim, "its rows have elements of several matrices", 0)],

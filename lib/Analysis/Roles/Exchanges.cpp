@@ -404,18 +404,6 @@ private:
     return other;
   }
 
-  /// True if `node` is made of constants alone, which are not all the same.
-  bool isPattern(Node node) const {
-    if (node < 0 || getSplat(graph.getValue(node)))
-      return false;
-    return !graph.walk(
-        node, Direction::ToSources, [](const Edge &) { return true; },
-        [&](Node next) {
-          Operation *op = graph.getOp(next);
-          return graph.getSources(next).empty() && !(op && isKnownSource(op));
-        });
-  }
-
   /// True if `node` puts elements of another kind beside those of rows: chosen
   /// by a condition or a mask of constants, written over some, or concatenated.
   /// Zeros are none.
@@ -439,8 +427,8 @@ private:
                  llvm::seq<unsigned>(0, operands.size()),
                  [&](unsigned operand) { return !isZero(operand); }) > 1;
     if (name == "multiply")
-      return llvm::any_of(operands,
-                          [&](Node source) { return isPattern(source); });
+      return llvm::any_of(
+          operands, [&](Node source) { return isPattern(graph, source); });
     if (name == "pad")
       return !isZero(1);
     if (name == "select")

@@ -15,12 +15,40 @@
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/DimFlow.h"
+#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 #include <numeric>
 
 using namespace mlir;
 using namespace zpp;
+
+bool zpp::isPattern(const ValueGraph &graph, ValueGraph::Node node) {
+  if (node < 0 || getSplat(graph.getValue(node)) || graph.getCount(node) == 1 ||
+      (graph.is(node, guest::kBroadcastInDim) &&
+       graph.getCount(graph.getSources(node).front().source) == 1))
+    return false;
+  return !graph.walk(
+      node, ValueGraph::Direction::ToSources,
+      [](const ValueGraph::Edge &) { return true; },
+      [&](ValueGraph::Node next) {
+        Operation *op = graph.getOp(next);
+        return graph.getSources(next).empty() && !(op && isKnownSource(op));
+      });
+}
+
+bool zpp::isMatrix(Operation *product, unsigned operand) {
+  auto type =
+      dyn_cast<RankedTensorType>(product->getOperand(operand).getType());
+  std::optional<ProductDims> dims = getProductDims(product, operand);
+  if (!type || !type.hasStaticShape() || !dims)
+    return false;
+  for (int64_t dim = 0; dim < type.getRank(); ++dim)
+    if (type.getDimSize(dim) > 1 && !llvm::is_contained(dims->summed, dim) &&
+        !llvm::is_contained(dims->batching, dim))
+      return true;
+  return false;
+}
 
 namespace {
 
@@ -37,8 +65,7 @@ public:
   MatrixRows(const ValueGraph &graph, int64_t size)
       : graph(graph), size(size) {}
 
-  /// The elements that matrices have of a row, or 0.
-  int64_t getSize() const { return size; }
+  MatrixRow getRow() const { return {size, isCut}; }
 
   void follow(Row row, Direction direction) {
     llvm::DenseSet<Row> seen{row};
@@ -76,6 +103,13 @@ private:
     if (!op || edge.operand < 0)
       return dim;
     bool isForward = direction == Direction::ToReaders;
+    // Matrices may be chosen of a row, too.
+    if ((isNamed(op, guest::kSelect) || isNamed(op, guest::kMultiply)) &&
+        llvm::any_of(graph.getOperands(edge.target),
+                     [&](Node other) { return isPattern(graph, other); })) {
+      isCut = true;
+      return std::nullopt;
+    }
     if (std::optional<int64_t> moved =
             isForward ? getMovedDim(op, edge.operand, dim)
                       : getSourceDim(op, edge.operand, dim))
@@ -108,7 +142,10 @@ private:
   /// `slice` takes `part` elements of a row of `whole`.
   std::optional<int64_t> cut(Operation *slice, int64_t whole, int64_t part,
                              int64_t dim, bool isForward) {
-    if (auto starts = slice->getAttrOfType<DenseI64ArrayAttr>("start_indices"))
+    auto starts = slice->getAttrOfType<DenseI64ArrayAttr>("start_indices");
+    // A device takes its own part at an index.
+    isCut |= starts && part != whole;
+    if (starts)
       divide(starts[dim]);
     else if (isForward && (part == 0 || whole % part != 0))
       return std::nullopt;
@@ -118,15 +155,16 @@ private:
     return dim;
   }
 
-  /// True if a product takes rows as those of matrices. Matrices of a stack
-  /// share no row.
+  /// True if a product takes rows as those of matrices, and nothing else than
+  /// norms may take parts of them. Matrices of a stack share no row.
   bool isOfMatrix(Node node, int64_t dim) {
     bool isAny = false;
     for (const Edge &edge : graph.getReaders(node)) {
-      if (!graph.is(edge.target, guest::kDotGeneral) || edge.operand < 0)
+      Operation *op = graph.getOp(edge.target);
+      if (!graph.is(edge.target, guest::kDotGeneral) || edge.operand < 0 ||
+          !isMatrix(op, edge.operand))
         continue;
-      std::optional<ProductDims> dims =
-          getProductDims(graph.getOp(edge.target), edge.operand);
+      std::optional<ProductDims> dims = getProductDims(op, edge.operand);
       if (!dims || llvm::is_contained(dims->batching, dim))
         size = 0;
       isAny = true;
@@ -143,18 +181,19 @@ private:
 
   const ValueGraph &graph;
   int64_t size;
+  bool isCut = false;
 };
 
 } // namespace
 
-int64_t zpp::getMatrixRow(const ValueGraph &graph,
-                          const StepCollective &moved) {
+MatrixRow zpp::getMatrixRow(const ValueGraph &graph,
+                            const StepCollective &moved) {
   Value operand = moved.op->getOperand(0);
   auto type = cast<RankedTensorType>(operand.getType());
   std::optional<ValueGraph::Node> from = graph.find(operand);
   std::optional<ValueGraph::Node> to = graph.find(moved.op->getResult(0));
   if (!from || !to || moved.dim < 0 || moved.dim >= type.getRank())
-    return 0;
+    return {};
   SmallVector<int64_t> chunk(type.getShape());
   if (moved.kind == CollectiveKind::AllToAll)
     chunk[moved.dim] /= std::max<int64_t>(zpp::numDevices(moved.axes), 1);
@@ -162,5 +201,5 @@ int64_t zpp::getMatrixRow(const ValueGraph &graph,
   MatrixRows rows(graph, chunk[dim]);
   rows.follow({*from, dim}, ValueGraph::Direction::ToSources);
   rows.follow({*to, dim}, ValueGraph::Direction::ToReaders);
-  return rows.getSize();
+  return rows.getRow();
 }

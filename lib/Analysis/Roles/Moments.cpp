@@ -14,6 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "MomentElements.h"
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
@@ -26,21 +27,6 @@ using Direction = ValueGraph::Direction;
 
 static bool isFloat(Value value) {
   return isa<FloatType>(getElementTypeOrSelf(value));
-}
-
-/// True if `op`, or null for what passes values on, is known to take elements
-/// along an edge that moves them.
-static bool isKnownMove(Operation *op, const ValueGraph::Edge &edge) {
-  return edge.isMoved &&
-         (edge.operand < 0 || isDataMovement(op) || isElementwise(op) ||
-          isNamed(op, guest::kSelect) || isNamed(op, guest::kClamp) ||
-          isNamed(op, guest::kDynamicUpdateSlice) ||
-          getGuestCollective(op) == CollectiveKind::AllGather ||
-          getGuestCollective(op) == CollectiveKind::AllToAll);
-}
-
-static bool isMatrixProduct(Operation *op) {
-  return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
 }
 
 /// True if `node`, or -1 for none, is one of `nodes`.
@@ -67,7 +53,11 @@ public:
   /// `ancestors` are the values from which gradients are computed.
   Moments(const ValueGraph &graph, const StepFlow &flow,
           const NodeSet &ancestors, ArrayRef<StepCollective> collectives)
-      : graph(graph), flow(flow), ancestors(ancestors), isOfWeight(graph) {
+      : graph(graph), flow(flow), ancestors(ancestors), isOfWeight(graph),
+        elements(graph, [this](Node node) {
+          return gradients.contains(this->graph.getValue(node)) ||
+                 arrived.contains(node);
+        }) {
     SmallVector<const StepCollective *> gathers;
     SmallVector<Value> gathered;
     for (const StepCollective &collective : collectives) {
@@ -104,14 +94,19 @@ public:
       ++resultsOf[updated.back()];
     }
     findMomenta();
+    for (const StepCollective &collective : collectives)
+      if (collective.role == Role::Other &&
+          (collective.kind == CollectiveKind::AllGather ||
+           collective.kind == CollectiveKind::AllToAll))
+        addCandidate(collective.op);
   }
 
   /// A gradient or a momentum that products contract and a collective moves, or
   /// what such products have made of it.
   struct Contracted {
     SmallVector<const StepCollective *> gradients;
-    /// The tensor that arrives.
-    Node whole;
+    /// The tensor that is sent, and that arrives.
+    Node operand, whole;
     /// The products of it with itself. An update is one of them.
     SmallVector<Node> grams;
     /// The momenta that an update is made of, where they arrive.
@@ -128,12 +123,7 @@ public:
     if (std::optional<Contracted> update = findUpdate(*operand, *whole))
       return update;
     Contents contents = read(*operand);
-    // A weight that is moved and orthogonalized is no momentum.
-    if (contents.hasOther || contents.hasWeight ||
-        (contents.gradients.empty() && contents.state.empty()) ||
-        llvm::any_of(contents.state, [&](BlockArgument input) {
-          return !momenta.contains(input);
-        }))
+    if (!isMomentum(contents, *operand))
       return std::nullopt;
     // What has its elements, and nothing of a weight, as what a momentum is
     // scaled to before it is orthogonalized.
@@ -142,12 +132,12 @@ public:
              !isOfWeight[edge.target];
     });
     SmallVector<Node> grams;
-    bool isContracted = findProducts(held, grams);
+    bool isContracted = elements.findProducts(held, grams);
     // A statistic that is kept is contracted by other things.
     if (!isContracted || (grams.empty() && contents.gradients.empty()))
       return std::nullopt;
     return Contracted{
-        std::move(contents.gradients), *whole, std::move(grams), {}};
+        std::move(contents.gradients), *operand, *whole, std::move(grams), {}};
   }
 
   /// Notes that `found` is rounded.
@@ -157,15 +147,23 @@ public:
   /// or its update.
   std::optional<Objection> check(const Contracted &found) {
     NodeSet all = getAll(found);
-    std::optional<std::string> why = findOtherReader(all);
+    std::optional<std::string> why = elements.findOtherReader(all);
     if (!why && found.grams.empty())
       why = "no product contracts it with itself, as an orthogonalization "
             "begins";
     if (!why)
       why = checkResults(found, all);
-    if (!why && isUsedBeside(found))
+    if (!why && isUsedBeside(found, all))
       why = "devices update weights with what they send, too, and copies of a "
             "weight could differ";
+    if (!why && getElementTypeOrSelf(graph.getType(found.whole)).isF16())
+      why = "it is f16, and large elements could become infinite";
+    if (!why && elements.divides(found.grams, all))
+      why = "the step divides by its elements, or takes their root or "
+            "logarithm, and rounding may make them zero";
+    if (!why && isSubtracted(found, all))
+      why = "it is subtracted from another one, and the difference would have "
+            "the errors of both";
     if (!why)
       return std::nullopt;
     return Objection{Rule::Moment,
@@ -216,11 +214,36 @@ private:
     return contents;
   }
 
+  /// Notes where `moved` brings what is made of momenta or gradients.
+  void addCandidate(Operation *moved) {
+    std::optional<Node> operand = graph.find(moved->getOperand(0));
+    std::optional<Node> whole = graph.find(moved->getResult(0));
+    if (!operand || !whole)
+      return;
+    Contents contents = read(*operand);
+    if (!contents.gradients.empty() ||
+        llvm::any_of(contents.state, [&](BlockArgument input) {
+          return momenta.contains(input);
+        }))
+      candidates.push_back(*whole);
+  }
+
+  /// True if `contents`, those of `operand`, are of momenta and gradients, and
+  /// of nothing else: a weight that is moved and orthogonalized is no momentum.
+  bool isMomentum(const Contents &contents, Node operand) const {
+    return !contents.hasOther && !contents.hasWeight &&
+           !(contents.gradients.empty() && contents.state.empty()) &&
+           llvm::all_of(
+               contents.state,
+               [&](BlockArgument input) { return momenta.contains(input); }) &&
+           elements.isPlain(operand);
+  }
+
   /// The update of momenta that have arrived, if `operand` is made of what
   /// follows from them and of single numbers alone, and no product contracts it
   /// later.
   std::optional<Contracted> findUpdate(Node operand, Node whole) const {
-    Contracted update{{}, whole, {whole}, {}};
+    Contracted update{{}, operand, whole, {whole}, {}};
     bool isOfOthers = graph.walk(
         operand, Direction::ToSources,
         [&](const Edge &edge) {
@@ -237,7 +260,9 @@ private:
           }
           return graph.getSources(node).empty() && !(op && isKnownSource(op));
         });
-    if (isOfOthers || !update.isUpdate())
+    if (isOfOthers || !update.isUpdate() ||
+        elements.walk(operand,
+                      [&](Node node) { return elements.addsNumber(node); }))
       return std::nullopt;
     NodeSet all = getAll(update);
     for (Node node = 0; node < graph.size(); ++node)
@@ -256,7 +281,8 @@ private:
         continue;
       Contents contents = read(result.node);
       bool isMomentum = !contents.hasOther && !contents.hasWeight &&
-                        !contents.gradients.empty();
+                        !contents.gradients.empty() &&
+                        elements.isPlain(result.node);
       for (BlockArgument input : contents.state)
         if (input.getType() == graph.getType(result.node))
           (isMomentum ? momenta : others).insert(input);
@@ -285,82 +311,6 @@ private:
     return found;
   }
 
-  /// The products of two of `held` that are no single numbers, in `grams`.
-  /// Returns whether any product reads one.
-  bool findProducts(const NodeSet &held, SmallVectorImpl<Node> &grams) {
-    // Products with a vector, or of vectors, are norms.
-    auto isMatrix = [](Operation *op, unsigned operand) {
-      auto type = dyn_cast<RankedTensorType>(op->getOperand(operand).getType());
-      std::optional<ProductDims> dims = getProductDims(op, operand);
-      if (!type || !type.hasStaticShape() || !dims)
-        return false;
-      for (int64_t dim = 0; dim < type.getRank(); ++dim)
-        if (type.getDimSize(dim) > 1 &&
-            !llvm::is_contained(dims->summed, dim) &&
-            !llvm::is_contained(dims->batching, dim))
-          return true;
-      return false;
-    };
-    bool isContracted = false;
-    for (Node node = 0; node < graph.size(); ++node) {
-      Operation *op = graph.getOp(node);
-      if (!op || !isMatrixProduct(op))
-        continue;
-      SmallVector<Node> operands = graph.getOperands(node);
-      auto isHeld = [&](Node operand) { return contains(held, operand); };
-      if (llvm::none_of(operands, isHeld))
-        continue;
-      isContracted = true;
-      if (llvm::all_of(operands, isHeld) &&
-          llvm::all_of(llvm::seq<unsigned>(0, op->getNumOperands()),
-                       [&](unsigned operand) { return isMatrix(op, operand); }))
-        grams.push_back(node);
-    }
-    return isContracted;
-  }
-
-  /// Why a reader among `all`, the values that follow from a momentum, needs it
-  /// as it is.
-  std::optional<std::string> findOtherReader(const NodeSet &all) const {
-    auto tellReader = [](Operation *op) {
-      return op->getName().getStringRef().str() +
-             " reads what follows from it, and only products, reductions and "
-             "elementwise ops are known to bear it";
-    };
-    for (Node node = 0; node < graph.size(); ++node) {
-      if (!all[node])
-        continue;
-      Value value = graph.getValue(node);
-      if (Operation *reader = findSilentReader(value))
-        return tellReader(reader);
-      Operation *op = graph.getOp(node);
-      for (const Edge &edge : graph.getSources(node)) {
-        if (!all[edge.source] || !op || edge.operand < 0)
-          continue;
-        if (isStepFunction(op) || op->getName().stripDialect() == "remainder" ||
-            (getElementTypeOrSelf(value).isIntOrIndex() &&
-             !op->getName().stripDialect().starts_with("bitcast")))
-          return "the step chooses by it, as it compares it or makes whole "
-                 "numbers of it";
-        if (!isFloat(value))
-          return tellReader(op);
-        if (isMatrixProduct(op)) {
-          if (llvm::any_of(graph.getOperands(node), [&](Node operand) {
-                return !contains(all, operand);
-              }))
-            return "a product contracts it with something else: a root, a "
-                   "projection, or a device's part, where products are split, "
-                   "which moments=i8 joins, or says in a remark why not";
-        } else if (!getGuestCollective(op) && !isKnownMove(op, edge) &&
-                   !isElementwise(op) && !isNamed(op, guest::kReduce) &&
-                   !isNamed(op, guest::kBroadcastInDim)) {
-          return tellReader(op);
-        }
-      }
-    }
-    return std::nullopt;
-  }
-
   //===----------------------------------------------------------------------===//
   // Results
   //===----------------------------------------------------------------------===//
@@ -381,6 +331,8 @@ private:
     NodeSet beside = getReached(found.whole, [&](const Edge &edge) {
       return graph.getCount(edge.target) != 1;
     });
+    NodeSet contracted =
+        getReached(found.grams, [](const Edge &) { return true; });
     NodeSet undivided = getReached(
         found.grams, [](const Edge &edge) { return !edge.isDivisor; });
     bool isUpdate = false;
@@ -398,6 +350,9 @@ private:
                "gradient of that weight";
       if (!beside[result.node])
         continue;
+      if (!contracted[result.node])
+        return "result " + result.describe() +
+               " is updated with it without any of its products";
       if (!undivided[result.node])
         return "weights are updated only with what is divided by its products";
       isUpdate = true;
@@ -408,13 +363,53 @@ private:
   }
 
   /// True if a result of the step follows from the momenta of an update without
-  /// being sent.
-  bool isUsedBeside(const Contracted &update) const {
-    NodeSet here = getReached(update.momenta, [&](const Edge &edge) {
-      return !graph.getCollective(edge.target);
+  /// being sent; or elements that are sent are put beside those that arrive.
+  bool isUsedBeside(const Contracted &found, const NodeSet &all) const {
+    if (found.isUpdate()) {
+      NodeSet here = getReached(found.momenta, [&](const Edge &edge) {
+        return !graph.getCollective(edge.target);
+      });
+      return llvm::any_of(graph.getResults(), [&](const auto &result) {
+        return here[result.node];
+      });
+    }
+    NodeSet sent(graph);
+    elements.walk(found.operand, [&](Node node) {
+      sent[node] = true;
+      return false;
     });
-    return llvm::any_of(graph.getResults(),
-                        [&](const auto &result) { return here[result.node]; });
+    graph.mark(sent, Direction::ToReaders, [&](const Edge &edge) {
+      return (isKnownMove(graph.getOp(edge.target), edge) ||
+              graph.is(edge.target, guest::kBroadcastInDim)) &&
+             !graph.getCollective(edge.target) && !all[edge.source] &&
+             graph.getCount(edge.source) != 1;
+    });
+    // What a device has of a product stands beside its own slice.
+    return llvm::any_of(llvm::seq<Node>(0, graph.size()), [&](Node node) {
+      return all[node] && sent[node] &&
+             graph.getCount(node) > graph.getCount(found.operand);
+    });
+  }
+
+  /// True if something among `all`, which follows from `found`, and something
+  /// that follows from another momentum are subtracted.
+  bool isSubtracted(const Contracted &found, const NodeSet &all) const {
+    SmallVector<Node> others;
+    for (Node candidate : candidates)
+      if (candidate != found.whole)
+        others.push_back(candidate);
+    NodeSet beside = getReached(others, [](const Edge &) { return true; });
+    for (Node node = 0; node < graph.size(); ++node) {
+      if (!all[node] || !graph.is(node, guest::kSubtract))
+        continue;
+      SmallVector<Node> operands = graph.getOperands(node);
+      for (auto [one, other] : {std::pair(operands[0], operands[1]),
+                                std::pair(operands[1], operands[0])})
+        if (contains(all, one) && other >= 0 && !all[other] && beside[other] &&
+            !isOfWeight[other])
+          return true;
+    }
+    return false;
   }
 
   const ValueGraph &graph;
@@ -431,10 +426,14 @@ private:
   llvm::StringMap<llvm::SmallDenseSet<Value>> weightsOf;
   /// State that is made of gradients, from step to step.
   llvm::DenseSet<Value> momenta;
+  /// The values in which momenta and gradients arrive.
+  SmallVector<Node> candidates;
   /// Nodes that hold elements of a weight.
   NodeSet isOfWeight;
   /// The gradients of momenta, and of updates, where these arrive rounded.
   llvm::DenseMap<Node, SmallVector<const StepCollective *>> arrived;
+  /// Walks end at sums of gradients, and where something has arrived.
+  MomentElements elements;
 };
 
 } // namespace
@@ -474,9 +473,9 @@ void RoleFinder::chooseMoments(const NodeSet &ancestors) {
       objection = {Rule::Sign, "it moves a statistic, no element of which "
                                "can be negative"};
     // Gathers of stacks of momenta have blocks of their own.
-    if (!objection && (isExchange || found->isUpdate()))
-      objection =
-          chooseRowBlock(moved, getMatrixRow(graph, moved), Rule::Stack);
+    MatrixRow row = getMatrixRow(graph, moved);
+    if (!objection && (isExchange || found->isUpdate() || row.isCut))
+      objection = chooseRowBlock(moved, row.size, Rule::Stack);
     object(moved, objection);
     if (objection)
       continue;

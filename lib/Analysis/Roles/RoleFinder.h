@@ -74,11 +74,23 @@ int64_t getRowDim(mlir::RankedTensorType type);
 std::optional<Objection> chooseRowBlock(StepCollective &collective,
                                         int64_t size, Rule rule);
 
-/// Returns how many elements in a row of what a gather or an all-to-all sends
-/// to one device are of one matrix: a divisor of all places where a row is
-/// joined of parts, or cut. 0 if it is not known, or a row has an element of
-/// each matrix of a stack.
-int64_t getMatrixRow(const ValueGraph &graph, const StepCollective &moved);
+/// A row of what a gather or an all-to-all sends to one device.
+struct MatrixRow {
+  /// The elements in it that are of one matrix: a divisor of all places where
+  /// it is joined of parts, or cut. 0 if it is not known, or a row has an
+  /// element of each matrix of a stack.
+  int64_t size = 0;
+  /// Whether matrices are known to be cut out of rows that arrive.
+  bool isCut = false;
+};
+MatrixRow getMatrixRow(const ValueGraph &graph, const StepCollective &moved);
+
+/// True if operand `operand` of a matrix product is a matrix, or a stack of
+/// such: no vector.
+bool isMatrix(mlir::Operation *product, unsigned operand);
+
+/// True if `node` is made of constants alone, which are not all the same.
+bool isPattern(const ValueGraph &graph, ValueGraph::Node node);
 
 /// Returns the keys of a gather or a scatter. A scatter mirrors a gather if
 /// they share a key: their shapes are equal either at the collective or where
