@@ -351,6 +351,12 @@ def divided(momenta, state):
     return list(updates / jnp.abs(updates)), None
 
 
+def bounded(momenta, state):
+    """A sign in fact."""
+    updates = from_owners(orthogonalize(to_owners(jnp.stack(momenta))))
+    return list(jnp.tanh(1e6 * updates)), None
+
+
 def contracted_later(momenta, state):
     """Half an orthogonalization is sent back."""
     mine = orthogonalize(to_owners(jnp.stack(momenta)), 2)
@@ -389,6 +395,7 @@ def with_kept(updates_of, state, batch):
     (of_updated_weights, "it exchanges state: result ", 0),
     (beside_what_is_sent, "devices update weights with what they send, too", 1),
     (subtracted, "it is subtracted from another one", 1),
+    (bounded, "the step bounds its elements", 0),
     (divided, "the step divides by its elements", 0),
     (contracted_later, "it gathers state, which is not rounded: result 8 ", 1),
     (with_numbers, "it exchanges state: result 8 ", 1),

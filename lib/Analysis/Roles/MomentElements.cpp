@@ -23,6 +23,12 @@ bool zpp::isKnownMove(Operation *op, const ValueGraph::Edge &edge) {
           getGuestCollective(op) == CollectiveKind::AllToAll);
 }
 
+/// True for a function that large elements leave no larger.
+static bool bounds(Operation *op) {
+  StringRef name = op->getName().stripDialect();
+  return name == "tanh" || name == "logistic" || isNamed(op, guest::kClamp);
+}
+
 bool zpp::isMatrixProduct(Operation *op) {
   return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
 }
@@ -160,6 +166,9 @@ MomentElements::findOtherReader(const NodeSet &all) const {
                "numbers of it";
       if (!isa<FloatType>(getElementTypeOrSelf(value)))
         return tellReader(op);
+      if (bounds(op) && graph.getCount(edge.source) != 1)
+        return "the step bounds its elements, so that small ones may count as "
+               "much as large ones";
       if (isMatrixProduct(op)) {
         if (llvm::any_of(graph.getOperands(node), [&](Node operand) {
               return operand < 0 || !all[operand];
