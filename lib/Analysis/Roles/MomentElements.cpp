@@ -29,10 +29,6 @@ static bool bounds(Operation *op) {
   return name == "tanh" || name == "logistic" || isNamed(op, guest::kClamp);
 }
 
-bool zpp::isMatrixProduct(Operation *op) {
-  return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
-}
-
 /// True for a function of one element that has no sign.
 static bool dropsSign(Operation *op) {
   StringRef name = op->getName().stripDialect();
@@ -70,7 +66,9 @@ bool MomentElements::addsNumber(Node node) const {
   else if (name != "add" && name != "subtract" && name != "concatenate" &&
            name != "dynamic_update_slice" && name != "pad")
     return false;
-  auto isOne = [&](Node each) { return isNumber(each); };
+  auto isOne = [&](Node each) {
+    return isNumber(each) && !isZeros(graph.getValue(graph.getPassed(each)));
+  };
   return llvm::any_of(operands, isOne) && !llvm::all_of(operands, isOne);
 }
 
@@ -109,17 +107,14 @@ MomentElements::Node MomentElements::getMoved(Node node) const {
 bool MomentElements::isProduct(Node node) const {
   return graph.getOp(node)->getName().stripDialect() == "multiply" &&
          llvm::none_of(graph.getOperands(node), [&](Node operand) {
-           return operand < 0 || graph.getCount(getMoved(operand)) == 1 ||
-                  getSplat(graph.getValue(operand)) ||
-                  isPattern(graph, operand);
+           return operand < 0 || isNumber(operand) || isPattern(graph, operand);
          });
 }
 
-/// True if all elements of `node` are one number, but not zero.
+/// True if all elements of `node` are one number.
 bool MomentElements::isNumber(Node node) const {
-  return node >= 0 && !isZeros(graph.getValue(graph.getPassed(node))) &&
-         (graph.getCount(getMoved(node)) == 1 ||
-          getSplat(graph.getValue(node)));
+  return node >= 0 && (graph.getCount(getMoved(node)) == 1 ||
+                       getSplat(graph.getValue(node)));
 }
 
 bool MomentElements::findProducts(const NodeSet &held,

@@ -24,8 +24,6 @@ namespace zpp {
 /// along an edge that moves them.
 bool isKnownMove(mlir::Operation *op, const ValueGraph::Edge &edge);
 
-bool isMatrixProduct(mlir::Operation *op);
-
 class MomentElements {
 public:
   using Node = ValueGraph::Node;

@@ -394,22 +394,21 @@ private:
   /// True if something among `all`, which follows from `found`, and something
   /// that follows from another momentum are subtracted.
   bool isSubtracted(const Contracted &found, const NodeSet &all) const {
-    SmallVector<Node> others;
-    for (Node candidate : candidates)
-      if (candidate != found.whole)
-        others.push_back(candidate);
-    NodeSet beside = getReached(others, [](const Edge &) { return true; });
+    SmallVector<Node> beside;
     for (Node node = 0; node < graph.size(); ++node) {
       if (!all[node] || !graph.is(node, guest::kSubtract))
         continue;
-      SmallVector<Node> operands = graph.getOperands(node);
-      for (auto [one, other] : {std::pair(operands[0], operands[1]),
-                                std::pair(operands[1], operands[0])})
-        if (contains(all, one) && other >= 0 && !all[other] && beside[other] &&
-            !isOfWeight[other])
-          return true;
+      // One of both is among `all`.
+      for (Node operand : graph.getOperands(node))
+        if (operand >= 0 && !all[operand] && !isOfWeight[operand])
+          beside.push_back(operand);
     }
-    return false;
+    if (beside.empty())
+      return false;
+    SmallVector<Node> others(candidates);
+    llvm::erase(others, found.whole);
+    NodeSet reached = getReached(others, [](const Edge &) { return true; });
+    return llvm::any_of(beside, [&](Node operand) { return reached[operand]; });
   }
 
   const ValueGraph &graph;
@@ -473,9 +472,11 @@ void RoleFinder::chooseMoments(const NodeSet &ancestors) {
       objection = {Rule::Sign, "it moves a statistic, no element of which "
                                "can be negative"};
     // Gathers of stacks of momenta have blocks of their own.
-    MatrixRow row = getMatrixRow(graph, moved);
-    if (!objection && (isExchange || found->isUpdate() || row.isCut))
-      objection = chooseRowBlock(moved, row.size, Rule::Stack);
+    if (!objection) {
+      MatrixRow row = getMatrixRow(graph, moved);
+      if (isExchange || found->isUpdate() || row.isCut)
+        objection = chooseRowBlock(moved, row.size, Rule::Stack);
+    }
     object(moved, objection);
     if (objection)
       continue;

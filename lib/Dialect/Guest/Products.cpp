@@ -45,6 +45,10 @@ static SmallVector<int64_t> getSummedKernelDims(StringRef text) {
   return summed;
 }
 
+bool zpp::isMatrixProduct(Operation *op) {
+  return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
+}
+
 std::optional<ProductDims> zpp::getProductDims(Operation *op,
                                                unsigned operand) {
   if (operand > 1 || op->getNumOperands() < 2)

@@ -48,10 +48,6 @@ static bool isRearrangement(Operation *op) {
          isConsistentMovement(op);
 }
 
-static bool isProduct(Operation *op) {
-  return isNamed(op, guest::kDotGeneral) || isNamed(op, guest::kDot);
-}
-
 /// The dim of the result of a product that dim `dim` of an operand becomes.
 static std::optional<int64_t> getProductDim(Operation *product,
                                             unsigned operand, int64_t dim) {
@@ -183,7 +179,7 @@ private:
   std::optional<Share> getResultShare(Operation *op) {
     if (std::optional<CollectiveKind> kind = getGuestCollective(op))
       return getCollectiveShare(op, *kind);
-    if (isProduct(op))
+    if (isMatrixProduct(op))
       return getProductShare(op);
     std::optional<Share> first = find(op->getOperand(0));
     if (isNamed(op, guest::kDynamicSlice))
@@ -437,8 +433,8 @@ std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
   AutomaticAxes automatic;
   llvm::DenseSet<Operation *> known;
   module.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (!isProduct(op) || known.contains(op) || op->getNumOperands() != 2 ||
-        !automatic.get(op).empty())
+    if (!isMatrixProduct(op) || known.contains(op) ||
+        op->getNumOperands() != 2 || !automatic.get(op).empty())
       return;
     std::optional<SplitProducts> split = readGram(op, copies.partitions);
     if (!split)

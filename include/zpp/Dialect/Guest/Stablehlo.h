@@ -122,6 +122,9 @@ bool isElementwise(mlir::Operation *op);
 /// element-wise ops, data movement, constants, products.
 bool isDeterministic(mlir::Operation *op);
 
+/// True for the products of matrices, and of stacks of such.
+bool isMatrixProduct(mlir::Operation *op);
+
 /// The dims of one operand of a product.
 struct ProductDims {
   /// Those that are summed over, and those that the result has once for both
