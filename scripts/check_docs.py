@@ -9,7 +9,7 @@
 - The table of attributes in docs/architecture.md has every zpp.* attribute that a
   header names, and no other.
 - The facts of docs/xla.md (X1 and so on) are those that the sources name.
-- The numbers in README.md and docs/performance.md are those of docs/data/measured.json,
+- The numbers in README.md and docs/*.md are those of docs/data/measured.json,
   as scripts/write_numbers.py writes them.
 - Quoted messages are in a test, or word for word in the source. A quote is a line
   of a fenced block with the info string "message", or code in a table's column
@@ -104,7 +104,7 @@ def check_numbers(root):
     if not data.exists():
         return
     measured = write_numbers.Measured(data)
-    for path in (root / "README.md", root / "docs" / "performance.md"):
+    for path in write_numbers.pages(root):
         text = path.read_text()
         try:
             expected = write_numbers.updated(text, measured)

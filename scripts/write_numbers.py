@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the numbers in README.md and docs/performance.md from docs/data/measured.json.
+"""Writes the numbers in README.md and docs/*.md from docs/data/measured.json.
 
 They stand between "<!-- numbers: WORDS -->" and "<!-- numbers: end -->". WORDS are the
 name of a text below, or a set and the columns of its table:
@@ -144,7 +144,7 @@ def training(data: Measured) -> str:
             f"{default['compared with FSDP'].strip('+%')} % above FSDP's (standard error "
             f"{default['standard error'].strip('%')} %; {count(len(failed))} of "
             f"{count(len(rows))} formats ended more than 0.5 % above: "
-            f"{'; '.join(failed)}; [losses](docs/performance.md#does-it-train)).")
+            f"{'; '.join(failed)}; [losses](docs/losses.md#at-the-same-step)).")
 
 
 def time_to_loss(data: Measured) -> str:
@@ -156,7 +156,7 @@ def time_to_loss(data: Measured) -> str:
             f"({fsdp['held-out loss']}) after {its}, and that of FSDP that gathers its weights "
             f"once per step ({once['held-out loss']} after {once['seconds']} s) after {of_once}: "
             f"0.35 B weights on two H200 as two nodes, 50 Gbit/s, three orders of the data "
-            f"([how](docs/performance.md#time-to-loss)).")
+            f"([how](docs/losses.md#time-to-loss)).")
 
 
 #: Rows of the first table: set and form -> what it is, and the links.
@@ -258,9 +258,13 @@ def updated(text: str, data: Measured) -> str:
     return MARKED.sub(write, text)
 
 
+def pages(root: pathlib.Path) -> list[pathlib.Path]:
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
 def main():
     data = Measured()
-    for path in (ROOT / "README.md", ROOT / "docs" / "performance.md"):
+    for path in pages(ROOT):
         path.write_text(updated(path.read_text(), data))
 
 

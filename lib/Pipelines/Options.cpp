@@ -17,7 +17,7 @@ using llvm::Twine;
 using Number = ZeroPPOptions::Option<int64_t>;
 
 /// Whether each of several hops sends gradients in 4 bits. Trainings with the
-/// paper's formats ended nearer to FSDP without rotation (docs/performance.md).
+/// paper's formats ended nearer to FSDP without rotation (docs/losses.md).
 static bool hasShortHopsOnly(const ZeroPPOptions &options) {
   llvm::SmallVector<StringRef> formats;
   StringRef(options.gradients).split(formats, ':');
