@@ -20,7 +20,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/kernels/Kernels.h"
+#include "../test/Step.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -83,33 +84,16 @@ public:
     for (void *block : blocks)
       cudaFree(block);
   }
-  void *allocate(int64_t bytes) {
+  uint8_t *allocate(int64_t bytes) {
     void *block;
     check(cudaMalloc(&block, bytes));
     blocks.push_back(block);
-    return block;
+    return static_cast<uint8_t *>(block);
   }
 
 private:
   std::vector<void *> blocks;
 };
-
-/// A set of chunks without data.
-Chunks makeChunks(Memory &memory, int64_t count, int64_t elements,
-                  WireFormat format, int64_t block, int64_t rotate = 0) {
-  int64_t bytes = getChunkLayout(elements, format, block).chunkBytes;
-  return {memory.allocate(count * bytes),
-          count,
-          bytes,
-          format,
-          block,
-          ElementType::F32,
-          rotate};
-}
-ConstChunks asConst(const Chunks &chunks) {
-  return {chunks.data,  chunks.count, chunks.stride, chunks.format,
-          chunks.block, chunks.type,  chunks.rotate};
-}
 
 //===----------------------------------------------------------------------===//
 // Timing
@@ -237,51 +221,50 @@ double measureCopy(int64_t bytes, bool print) {
 // The table
 //===----------------------------------------------------------------------===//
 
-const char *str(ElementType type) {
-  return type == ElementType::F32    ? "f32"
-         : type == ElementType::BF16 ? "bf16"
-                                     : "f16";
-}
-const char *str(WireFormat format) { return nameOf(format); }
+constexpr int64_t kMi = 1 << 20;
 
-class Table {
-public:
-  Table(double copyRate, std::string only)
-      : copyRate(copyRate), only(std::move(only)) {
-    std::printf("\n%-26s %-12s %6s %9s %9s %8s %7s %7s\n", "kernel", "types",
-                "block", "elements", "usec", "GB/s", "% copy", "target");
+/// A row of the table: an operation on a tensor, or for sums on sources, of so
+/// many elements.
+struct Row {
+  Operation operation;
+  Kind source;
+  Kind dest;
+  int64_t block = 128;
+  int64_t elements = 256 * kMi;
+  /// In percent of the copy, 0 for none.
+  double target = 0;
+  int64_t sources = 1;
+  int64_t rotate = 0;
+  bool isInPlace = false;
+
+  bool isReordering() const { return !isQuantized(source) && source == dest; }
+  std::string getName() const;
+  std::string getTypes() const {
+    std::string types = std::string(str(source)) + " > " + str(dest);
+    return isSum(operation) ? std::to_string(sources) + " " + types : types;
   }
-
-  /// `target` in percent of the copy, 0 for none.
-  void add(const char *kernel, const std::string &types, int64_t block,
-           int64_t elements, int64_t bytes, int sets, double target,
-           const Launch &launch) {
-    if (std::string(kernel).find(only) == std::string::npos)
-      return;
-    double usec = measure(launch, sets, bytes);
-    double rate = bytes / usec / 1e3;
-    double percent = 100 * rate / copyRate;
-    char targetText[32] = "";
-    bool misses = target > 0 && percent < target;
-    if (target > 0)
-      std::snprintf(targetText, sizeof(targetText), "%.1f%s", target,
-                    misses ? " MISSED" : "");
-    numMissed += misses;
-    std::printf("%-26s %-12s %6lld %7lldMi %9.1f %8.0f %7.1f %7s\n", kernel,
-                types.c_str(), static_cast<long long>(block),
-                static_cast<long long>(elements >> 20), usec, rate, percent,
-                targetText);
-    std::fflush(stdout);
-  }
-
-  int getNumMissed() const { return numMissed; }
-
-private:
-  double copyRate;
-  std::string only;
-  int numMissed = 0;
 };
 
+std::string Row::getName() const {
+  // Plain, with a rotation, and without codes.
+  constexpr const char *kNames[][3] = {
+      {"quantize with order", "rotate-quantize", "pack slices"},
+      {"dequantize with order", "dequantize-rotate", "unpack slices"},
+      {"quantize-difference"},
+      {"dequantize-add"},
+      {"dequantize-reduce", "dequantize-reduce-rotate"},
+      {"dequantize-reduce-quantize"}};
+  std::string name = kNames[static_cast<int>(operation)][isReordering() ? 2
+                                                         : rotate       ? 1
+                                                                        : 0];
+  return name + (isInPlace ? " in place" : "");
+}
+
+SliceMap makeIdentity(int64_t elements) {
+  SliceMap map;
+  map.unit = map.extent = elements;
+  return map;
+}
 /// Two tiers of 2 and 4, with chunks for the inner one: half of each chunk lies
 /// in the other half of the tensor.
 SliceMap makeOrder(int64_t elements) {
@@ -293,156 +276,169 @@ SliceMap makeOrder(int64_t elements) {
   map.extent = map.paddedExtent();
   return map;
 }
-SliceMap makeIdentity(int64_t elements) {
-  SliceMap map;
-  map.unit = map.extent = elements;
-  return map;
-}
 
-void benchQuantize(Table &table, ElementType type, WireFormat format,
-                   int64_t block, int64_t elements, double target,
-                   int64_t rotate = 0) {
-  Memory memory;
-  SliceMap map = makeOrder(elements);
-  ChunkLayout layout = getChunkLayout(elements / 4, format, block);
-  int64_t bytes = elements * elementBytes(type) + 4 * layout.chunkBytes;
-  int sets = setsFor(bytes);
-  std::vector<void *> tensors;
-  std::vector<Chunks> chunks;
-  for (int i = 0; i < sets; ++i) {
-    tensors.push_back(memory.allocate(elements * elementBytes(type)));
-    fill(tensors.back(), type, elements, i);
-    chunks.push_back(
-        makeChunks(memory, 4, elements / 4, format, block, rotate));
-  }
-  std::string types = std::string(str(type)) + " > " + str(format);
-  table.add(rotate ? "rotate-quantize" : "quantize with order", types, block,
-            elements, bytes, sets, target, [&](int set, cudaStream_t stream) {
-              check(quantize({tensors[set], type}, map, chunks[set], stream));
-            });
-  types = std::string(str(format)) + " > " + str(type);
-  table.add(rotate ? "dequantize-rotate" : "dequantize with order", types,
-            block, elements, bytes, sets, target,
-            [&](int set, cudaStream_t stream) {
-              check(dequantize(asConst(chunks[set]), map, {tensors[set], type},
-                               stream));
-            });
-}
+/// Makes steps of a row with memory of their own.
+class StepMaker {
+public:
+  explicit StepMaker(const Row &row) : row(row) {}
 
-/// The ends of a gather that moves differences.
-void benchDifference(Table &table, ElementType type, WireFormat format,
-                     int64_t block, int64_t elements, double target) {
-  Memory memory;
-  SliceMap map = makeOrder(elements);
-  ChunkLayout layout = getChunkLayout(elements / 4, format, block);
-  int64_t tensorBytes = elements * elementBytes(type);
-  int64_t bytes = 2 * tensorBytes + 4 * layout.chunkBytes;
-  int sets = setsFor(bytes);
-  std::vector<Tensor> tensors, held;
-  std::vector<Chunks> chunks;
-  for (int i = 0; i < sets; ++i) {
-    for (auto *list : {&tensors, &held}) {
-      list->push_back({memory.allocate(tensorBytes), type});
-      fill(list->back().data, type, elements, 2 * i + (list == &held));
+  Step make(uint32_t seed) {
+    bool isFrom = isFromTensor(row.operation), isTo = isToTensor(row.operation);
+    int64_t part = row.elements / 4;
+    Step step{row.operation, makeOrder(row.elements)};
+    if (row.operation == Operation::Reduce) {
+      step.map = makeIdentity(row.elements);
+      step.reduction.divisor = static_cast<float>(row.sources);
     }
-    chunks.push_back(makeChunks(memory, 4, elements / 4, format, block));
+    step.source = isFrom ? makeTensor(row.source, seed)
+                  : isSum(row.operation)
+                      ? makeChunks(row.source, row.sources, row.elements, seed)
+                      : makeChunks(row.source, 4, part, seed);
+    if (isDifference(row.operation))
+      step.held = makeTensor(isFrom ? row.source : row.dest, seed + 1);
+    step.dest = row.isInPlace ? step.held
+                : isTo        ? makeTensor(row.dest, seed)
+                              : makeChunks(row.dest, 4, part, seed);
+    return step;
   }
-  auto asConst = [](const Tensor &tensor) {
-    return ConstTensor{tensor.data, tensor.type};
+
+  /// The bytes that a step has to read and write.
+  int64_t countBytes(const Step &step) const {
+    int64_t bytes = countBytes(step.source) + countBytes(step.dest);
+    return isDifference(row.operation) ? bytes + countBytes(step.held) : bytes;
+  }
+
+private:
+  int64_t countBytes(const Side &side) const {
+    return side.count > 0 ? side.count * side.stride
+                          : row.elements * elementBytes(typeOf(side.kind));
+  }
+  Side makeTensor(Kind kind, uint32_t seed) {
+    Side tensor{kind};
+    tensor.data = memory.allocate(countBytes(tensor));
+    fill(tensor.data, typeOf(kind), row.elements, seed);
+    return tensor;
+  }
+  /// Each chunk has other values, which are quantized.
+  Side makeChunks(Kind kind, int64_t count, int64_t elements, uint32_t seed) {
+    Side chunks{kind, nullptr, count, elements * elementBytes(typeOf(kind))};
+    if (isQuantized(kind)) {
+      chunks.block = row.block;
+      chunks.rotate = row.rotate;
+      chunks.stride =
+          getChunkLayout(elements, formatOf(kind), row.block).chunkBytes;
+    }
+    chunks.data = memory.allocate(countBytes(chunks));
+    Memory temporary;
+    Side values{isQuantized(kind) ? Kind::BF16 : kind};
+    values.data = temporary.allocate(elements * elementBytes(typeOf(kind)));
+    for (int64_t c = 0; c < count; ++c) {
+      fill(values.data, typeOf(values.kind), elements, 100 * seed + c);
+      Side chunk = chunks;
+      chunk.data += c * chunks.stride;
+      chunk.count = 1;
+      check(Step{Operation::Quantize, makeIdentity(elements), values, chunk}
+                .launch());
+    }
+    check(cudaDeviceSynchronize());
+    return chunks;
+  }
+
+  const Row &row;
+  Memory memory;
+};
+
+/// Prints a row. Returns whether it misses its target.
+bool print(const Row &row, double copyRate) {
+  StepMaker maker(row);
+  std::vector<Step> steps = {maker.make(0)};
+  int64_t bytes = maker.countBytes(steps.front());
+  int sets = setsFor(bytes);
+  for (int i = 1; i < sets; ++i)
+    steps.push_back(maker.make(2 * i));
+  double usec = measure(
+      [&](int set, cudaStream_t stream) { check(steps[set].launch(stream)); },
+      sets, bytes);
+  double rate = bytes / usec / 1e3;
+  double percent = 100 * rate / copyRate;
+  bool misses = row.target > 0 && percent < row.target;
+  char target[32] = "";
+  if (row.target > 0)
+    std::snprintf(target, sizeof(target), "%.1f%s", row.target,
+                  misses ? " MISSED" : "");
+  std::printf("%-26s %-12s %6lld %7lldMi %9.1f %8.0f %7.1f %7s\n",
+              row.getName().c_str(), row.getTypes().c_str(),
+              static_cast<long long>(row.isReordering() ? 0 : row.block),
+              static_cast<long long>(row.elements >> 20), usec, rate, percent,
+              target);
+  std::fflush(stdout);
+  return misses;
+}
+
+std::vector<Row> makeRows() {
+  constexpr Kind kCodes[] = {Kind::I8, Kind::I4};
+  std::vector<Row> rows;
+  // A way and the way back.
+  auto addBoth = [&](Kind type, Kind code, int64_t block = 128,
+                     int64_t elements = 256 * kMi, double target = 0,
+                     int64_t rotate = 0) {
+    rows.push_back({Operation::Quantize, type, code, block, elements, target,
+                    /*sources=*/1, rotate});
+    rows.push_back({Operation::Dequantize, code, type, block, elements, target,
+                    /*sources=*/1, rotate});
   };
-  std::string types = std::string(str(type)) + " > " + str(format);
-  table.add("quantize-difference", types, block, elements, bytes, sets, target,
-            [&](int set, cudaStream_t stream) {
-              check(quantizeDifference(asConst(tensors[set]),
-                                       asConst(held[set]), map, chunks[set],
-                                       stream));
-            });
-  types = std::string(str(format)) + " > " + str(type);
-  table.add("dequantize-add", types, block, elements, bytes, sets, target,
-            [&](int set, cudaStream_t stream) {
-              check(dequantizeAdd(::asConst(chunks[set]), asConst(held[set]),
-                                  map, tensors[set], stream));
-            });
-  table.add("dequantize-add in place", types, block, elements, bytes, sets,
-            target, [&](int set, cudaStream_t stream) {
-              check(dequantizeAdd(::asConst(chunks[set]), asConst(held[set]),
-                                  map, held[set], stream));
-            });
-}
-
-void benchReorder(Table &table, ElementType type, int64_t elements) {
-  Memory memory;
-  SliceMap map = makeOrder(elements);
-  int64_t bytes = 2 * elements * elementBytes(type);
-  int sets = setsFor(bytes);
-  std::vector<void *> tensors;
-  std::vector<Chunks> chunks;
-  for (int i = 0; i < sets; ++i) {
-    for (int k = 0; k < 2; ++k) {
-      tensors.push_back(memory.allocate(bytes / 2));
-      fill(tensors.back(), type, elements, i);
-    }
-    chunks.push_back({tensors.back(), 4, bytes / 8, WireFormat::None, 0, type});
+  auto addSum = [&](int64_t sources, Kind from, Kind to, int64_t elements,
+                    int64_t block = 128, double target = 0,
+                    int64_t rotate = 0) {
+    rows.push_back(
+        {isQuantized(to) ? Operation::ReduceQuantize : Operation::Reduce, from,
+         to, block, elements, target, sources, rotate});
+  };
+  for (int64_t elements : {256 * kMi, 4 * kMi}) {
+    // Small tensors only have to reach half of the rate of large ones.
+    double part = elements == 4 * kMi ? 0.5 : 1.0;
+    for (int64_t block : {128, 256})
+      for (Kind code : kCodes)
+        addBoth(Kind::BF16, code, block, elements, 90 * part);
+    for (int64_t block : {128, 256})
+      addSum(8, Kind::I4, Kind::I4, elements, block, 85 * part);
   }
-  std::string types = std::string(str(type)) + " > " + str(type);
-  table.add("pack slices", types, 0, elements, bytes, sets, 0,
-            [&](int set, cudaStream_t stream) {
-              check(
-                  quantize({tensors[2 * set], type}, map, chunks[set], stream));
-            });
-  table.add("unpack slices", types, 0, elements, bytes, sets, 0,
-            [&](int set, cudaStream_t stream) {
-              check(dequantize(asConst(chunks[set]), map,
-                               {tensors[2 * set], type}, stream));
-            });
-}
-
-/// `count` sources of `elements` each.
-void benchReduce(Table &table, int64_t count, WireFormat from, WireFormat to,
-                 int64_t block, int64_t elements, double target,
-                 int64_t rotate = 0) {
-  Memory memory;
-  ChunkLayout layout = getChunkLayout(elements, from, block);
-  SliceMap identity = makeIdentity(elements);
-  SliceMap order = makeOrder(elements);
-  int64_t sourceBytes = count * layout.chunkBytes;
-  int sets = setsFor(sourceBytes);
-  void *values = memory.allocate(elements * 2);
-  std::vector<Chunks> sources, dests;
-  std::vector<void *> tensors;
-  for (int i = 0; i < sets; ++i) {
-    sources.push_back(makeChunks(memory, count, elements, from, block, rotate));
-    for (int64_t s = 0; s < count; ++s) {
-      fill(values, ElementType::BF16, elements, 100 * i + s);
-      Chunks one = sources[i];
-      one.data = static_cast<char *>(one.data) + s * one.stride;
-      one.count = 1;
-      check(quantize({values, ElementType::BF16}, identity, one, nullptr));
-    }
-    if (to == WireFormat::None)
-      tensors.push_back(memory.allocate(elements * 2));
-    else
-      dests.push_back(makeChunks(memory, 4, elements / 4, to, block));
+  // The ends of a gather that moves differences.
+  for (auto [type, code] : {std::pair(Kind::BF16, Kind::I8),
+                            {Kind::BF16, Kind::I4},
+                            {Kind::F32, Kind::I4}}) {
+    Row row{Operation::QuantizeDifference, type, code};
+    row.target = 90;
+    rows.push_back(row);
+    row.operation = Operation::DequantizeAdd;
+    std::swap(row.source, row.dest);
+    rows.push_back(row);
+    row.isInPlace = true;
+    rows.push_back(row);
   }
-  std::string types = std::to_string(count) + " " + str(from) + " > " +
-                      (to == WireFormat::None ? "bf16" : str(to));
-  if (to == WireFormat::None) {
-    table.add(rotate ? "dequantize-reduce-rotate" : "dequantize-reduce", types,
-              block, elements, sourceBytes + elements * 2, sets, target,
-              [&](int set, cudaStream_t stream) {
-                check(dequantizeReduce(asConst(sources[set]), identity,
-                                       {static_cast<float>(count)},
-                                       {tensors[set], ElementType::BF16},
-                                       stream));
-              });
-    return;
-  }
-  table.add("dequantize-reduce-quantize", types, block, elements,
-            sourceBytes + 4 * dests[0].stride, sets, target,
-            [&](int set, cudaStream_t stream) {
-              check(dequantizeReduceQuantize(asConst(sources[set]), order, {},
-                                             dests[set], stream));
-            });
+  // Rows without targets: the sum over tensors of 256 Mi elements in total,
+  // other formats, types and blocks, and other numbers of sources.
+  addSum(8, Kind::I4, Kind::I4, 32 * kMi);
+  for (Kind to : {Kind::I8, Kind::I4, Kind::BF16})
+    addSum(8, Kind::I8, to, 256 * kMi);
+  addSum(8, Kind::I4, Kind::BF16, 256 * kMi);
+  for (int64_t count : {2, 4, 16})
+    for (Kind from : {Kind::I4, Kind::I8})
+      addSum(count, from, Kind::I4, 128 * kMi);
+  addSum(2, Kind::I4, Kind::BF16, 256 * kMi);
+  for (Kind type : {Kind::F32, Kind::F16})
+    for (Kind code : kCodes)
+      addBoth(type, code);
+  for (int64_t block : {32, 2048})
+    addBoth(Kind::BF16, Kind::I4, block);
+  // The ends of a scatter whose hops send rotated values.
+  for (Kind code : kCodes)
+    addBoth(Kind::BF16, code, 128, 256 * kMi, 0, kRotation);
+  for (int64_t count : {2, 8})
+    for (Kind from : kCodes)
+      addSum(count, from, Kind::BF16, 256 * kMi, 128, 0, kRotation);
+  addBoth(Kind::BF16, Kind::BF16);
+  return rows;
 }
 
 } // namespace
@@ -469,52 +465,17 @@ int main(int argc, char **argv) {
               properties.multiProcessorCount, driver / 1000,
               driver % 1000 / 10);
 
-  constexpr int64_t kMi = 1 << 20;
   double copyRate = measureCopy(512 * kMi, /*print=*/true);
   measureCopy(8 * kMi, /*print=*/true);
-  Table table(copyRate, only);
-  for (int64_t elements : {256 * kMi, 4 * kMi}) {
-    // Small tensors only have to reach half of the rate of large ones.
-    double part = elements == 4 * kMi ? 0.5 : 1.0;
-    for (int64_t block : {128, 256})
-      for (WireFormat format : {WireFormat::I8, WireFormat::I4})
-        benchQuantize(table, ElementType::BF16, format, block, elements,
-                      90 * part);
-    for (int64_t block : {128, 256})
-      benchReduce(table, 8, WireFormat::I4, WireFormat::I4, block, elements,
-                  85 * part);
-  }
-  for (WireFormat format : {WireFormat::I8, WireFormat::I4})
-    benchDifference(table, ElementType::BF16, format, 128, 256 * kMi, 90);
-  benchDifference(table, ElementType::F32, WireFormat::I4, 128, 256 * kMi, 90);
-  // Rows without targets: the sum over tensors of 256 Mi elements in total,
-  // other formats, types and blocks, and other numbers of sources.
-  benchReduce(table, 8, WireFormat::I4, WireFormat::I4, 128, 32 * kMi, 0);
-  for (WireFormat to : {WireFormat::I8, WireFormat::I4, WireFormat::None})
-    benchReduce(table, 8, WireFormat::I8, to, 128, 256 * kMi, 0);
-  benchReduce(table, 8, WireFormat::I4, WireFormat::None, 128, 256 * kMi, 0);
-  for (int64_t count : {2, 4, 16})
-    for (WireFormat from : {WireFormat::I4, WireFormat::I8})
-      benchReduce(table, count, from, WireFormat::I4, 128, 128 * kMi, 0);
-  benchReduce(table, 2, WireFormat::I4, WireFormat::None, 128, 256 * kMi, 0);
-  for (ElementType type : {ElementType::F32, ElementType::F16})
-    for (WireFormat format : {WireFormat::I8, WireFormat::I4})
-      benchQuantize(table, type, format, 128, 256 * kMi, 0);
-  for (int64_t block : {32, 2048})
-    benchQuantize(table, ElementType::BF16, WireFormat::I4, block, 256 * kMi,
-                  0);
-  // The ends of a scatter whose hops send rotated values.
-  for (WireFormat format : {WireFormat::I8, WireFormat::I4})
-    benchQuantize(table, ElementType::BF16, format, 128, 256 * kMi, 0,
-                  kRotation);
-  for (int64_t count : {2, 8})
-    for (WireFormat from : {WireFormat::I8, WireFormat::I4})
-      benchReduce(table, count, from, WireFormat::None, 128, 256 * kMi, 0,
-                  kRotation);
-  benchReorder(table, ElementType::BF16, 256 * kMi);
+  std::printf("\n%-26s %-12s %6s %9s %9s %8s %7s %7s\n", "kernel", "types",
+              "block", "elements", "usec", "GB/s", "% copy", "target");
+  int numMissed = 0;
+  for (const Row &row : makeRows())
+    if (row.getName().find(only) != std::string::npos)
+      numMissed += print(row, copyRate);
   double again = measureCopy(512 * kMi, /*print=*/false);
   std::printf("copy of 512 MiB after all: %.0f GB/s\n", again);
-  if (table.getNumMissed() > 0)
-    std::printf("%d rows missed their target\n", table.getNumMissed());
-  return checkTargets && table.getNumMissed() > 0 ? 1 : 0;
+  if (numMissed > 0)
+    std::printf("%d rows missed their target\n", numMissed);
+  return checkTargets && numMissed > 0 ? 1 : 0;
 }

@@ -13,6 +13,7 @@
 #ifndef ZPP_KERNELS_TEST_HOSTREFERENCE_H
 #define ZPP_KERNELS_TEST_HOSTREFERENCE_H
 
+#include "zpp/Support/Float16.h"
 #include "zpp/Support/QuantReference.h"
 #include "zpp/kernels/Kernels.h"
 
@@ -22,43 +23,6 @@
 
 namespace zpp::kernels::reference {
 
-inline uint16_t narrowToBF16(float value) {
-  uint32_t bits = bitsOfFloat(value);
-  if (std::isnan(value))
-    return 0x7fc0;
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
-inline float widenF16(uint16_t bits) {
-  int exponent = (bits >> 10) & 0x1f;
-  int mantissa = bits & 0x3ff;
-  float sign = bits & 0x8000 ? -1.0f : 1.0f;
-  if (exponent == 0x1f)
-    return mantissa ? NAN : sign * INFINITY;
-  if (exponent == 0)
-    return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
-}
-
-inline uint16_t narrowToF16(float value) {
-  if (std::isnan(value))
-    return 0x7e00;
-  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  double magnitude = std::fabs(static_cast<double>(value));
-  // From halfway between the largest number and 2^16 on, round to infinity.
-  if (magnitude >= 65520.0)
-    return sign | 0x7c00;
-  // Count in units in the last place; below 2^-14 that is 2^-24.
-  int exponent = -24;
-  if (magnitude >= 0x1p-14) {
-    std::frexp(magnitude, &exponent);
-    exponent -= 11;
-  }
-  double units = std::nearbyint(std::ldexp(magnitude, -exponent));
-  // Adding the fields carries into the next exponent, as it should.
-  return sign | static_cast<uint16_t>((exponent + 24) * 1024 + units);
-}
-
 inline float load(ElementType type, const uint8_t *data, int64_t index) {
   if (type == ElementType::F32) {
     float value;
@@ -67,17 +31,21 @@ inline float load(ElementType type, const uint8_t *data, int64_t index) {
   }
   uint16_t bits;
   std::memcpy(&bits, data + 2 * index, 2);
-  return type == ElementType::BF16 ? floatOfBF16Bits(bits) : widenF16(bits);
+  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
+                                   : floatOfF16Bits(bits);
 }
 
 inline void store(ElementType type, uint8_t *data, int64_t index, float value) {
+  bool isNan = std::isnan(value);
   if (type == ElementType::F32) {
-    uint32_t bits = std::isnan(value) ? 0x7fc00000u : bitsOfFloat(value);
+    uint32_t bits = isNan ? 0x7fc00000u : bitsOfFloat(value);
     std::memcpy(data + 4 * index, &bits, 4);
     return;
   }
-  uint16_t bits =
-      type == ElementType::BF16 ? narrowToBF16(value) : narrowToF16(value);
+  bool isBF16 = type == ElementType::BF16;
+  uint16_t bits = isNan    ? (isBF16 ? 0x7fc0 : 0x7e00)
+                  : isBF16 ? bf16BitsOfFloat(value)
+                           : f16BitsOfFloat(value);
   std::memcpy(data + 2 * index, &bits, 2);
 }
 
@@ -115,9 +83,10 @@ inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
 }
 
 /// With `held`, of what `source` differs from it.
-inline void quantize(const uint8_t *source, ElementType type,
-                     const SliceMap &map, const Chunks &dest,
-                     const uint8_t *held = nullptr) {
+inline void quantize(const ConstTensor &tensor, const SliceMap &map,
+                     const Chunks &dest, const uint8_t *held = nullptr) {
+  auto *source = static_cast<const uint8_t *>(tensor.data);
+  ElementType type = tensor.type;
   int64_t elements = map.elementsPerChunk();
   std::vector<float> values(elements);
   for (int64_t c = 0; c < map.numChunks(); ++c) {
@@ -143,8 +112,9 @@ inline void quantize(const uint8_t *source, ElementType type,
 
 /// With `held`, which may be `dest`, the values are added to it.
 inline void dequantize(const ConstChunks &source, const SliceMap &map,
-                       uint8_t *dest, ElementType type,
-                       const uint8_t *held = nullptr) {
+                       const Tensor &tensor, const uint8_t *held = nullptr) {
+  auto *dest = static_cast<uint8_t *>(tensor.data);
+  ElementType type = tensor.type;
   int64_t elements = map.elementsPerChunk();
   for (int64_t c = 0; c < map.numChunks(); ++c) {
     const uint8_t *chunk =
@@ -184,8 +154,7 @@ inline std::vector<float> reduce(const ConstChunks &sources, int64_t elements,
 }
 
 inline void dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
-                             const Reduction &reduction, uint8_t *dest,
-                             ElementType type) {
+                             const Reduction &reduction, const Tensor &dest) {
   std::vector<float> sum =
       reduce(sources, map.elementsPerChunk(), reduction.divisor);
   if (sources.rotate != 0)
@@ -193,7 +162,7 @@ inline void dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
   for (size_t e = 0; e < sum.size(); ++e) {
     int64_t index = map.tensorIndex(0, e);
     if (index >= 0)
-      store(type, dest, index, sum[e]);
+      store(dest.type, static_cast<uint8_t *>(dest.data), index, sum[e]);
   }
 }
 
@@ -207,7 +176,7 @@ inline void dequantizeReduceQuantize(const ConstChunks &sources,
   for (size_t i = 0; i < sum.size(); ++i)
     store(ElementType::F32, tensor.data(), i,
           roundTo(reduction.partial, sum[i]));
-  quantize(tensor.data(), ElementType::F32, map, dest);
+  quantize({tensor.data(), ElementType::F32}, map, dest);
 }
 
 } // namespace zpp::kernels::reference

@@ -20,10 +20,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "HostReference.h"
+#include "Step.h"
 
 #include "../../unittests/Support/SliceMaps.h"
-
-#include "zpp/kernels/SupportMatrix.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -318,33 +317,104 @@ std::vector<SliceMap> makeMaps(bool quick) {
 }
 
 //===----------------------------------------------------------------------===//
-// Descriptions
+// Operations on the device and by the reference
 //===----------------------------------------------------------------------===//
 
-const char *str(Kind kind) {
-  switch (kind) {
-  case Kind::F32:
-    return "f32";
-  case Kind::BF16:
-    return "bf16";
-  case Kind::F16:
-    return "f16";
-  case Kind::I8:
-    return "i8";
-  case Kind::I4:
-    return "i4";
+constexpr Operation kOperations[] = {Operation::Quantize,
+                                     Operation::Dequantize,
+                                     Operation::QuantizeDifference,
+                                     Operation::DequantizeAdd,
+                                     Operation::Reduce,
+                                     Operation::ReduceQuantize};
+
+const char *str(Operation operation) {
+  constexpr const char *kNames[] = {
+      "Quantize",      "Dequantize", "QuantizeDifference",
+      "DequantizeAdd", "Reduce",     "ReduceQuantize"};
+  return kNames[static_cast<int>(operation)];
+}
+
+/// A tensor or chunks on the device, and what they should be, on the host.
+/// Misalignment is in elements.
+struct Operand {
+  static Operand tensor(Kind kind, int64_t elements, int64_t misalignment = 0) {
+    int64_t size = elementBytes(typeOf(kind));
+    return Operand({kind}, elements * size, misalignment * size);
   }
-  return "?";
+  /// Codes are always aligned. `gap` is in units of the alignment.
+  static Operand chunks(Kind kind, int64_t count, int64_t elements,
+                        int64_t block, int64_t misalignment = 0,
+                        int64_t gap = 0, int64_t rotate = 0) {
+    int64_t size = elementBytes(typeOf(kind));
+    int64_t stride =
+        reference::chunkBytes(elements, formatOf(kind), block, typeOf(kind)) +
+        gap * (isQuantized(kind) ? kChunkAlignment : size);
+    return Operand(
+        {kind, nullptr, count, stride, block, isQuantized(kind) ? rotate : 0},
+        count * stride, isQuantized(kind) ? 0 : misalignment * size);
+  }
+
+  Buffer buffer;
+  Side device;
+  Side host;
+
+private:
+  Operand(const Side &side, int64_t bytes, int64_t misalignment)
+      : buffer(bytes, misalignment), device(side), host(side) {
+    device.data = buffer.deviceData();
+    host.data = buffer.hostData();
+  }
+};
+
+/// A step on the device, and the same on the host.
+struct TwinStep {
+  TwinStep(Operation operation, const SliceMap &map, const Operand &source,
+           const Operand &dest, const Operand &held, Reduction reduction = {})
+      : device{operation,   map,         source.device,
+               dest.device, held.device, reduction},
+        host{operation, map, source.host, dest.host, held.host, reduction} {}
+  /// Takes no tensor that is held.
+  TwinStep(Operation operation, const SliceMap &map, const Operand &source,
+           const Operand &dest, Reduction reduction = {})
+      : TwinStep(operation, map, source, dest, source, reduction) {}
+
+  void run(const std::string &what) const {
+    launch(what, /*target=*/nullptr);
+    refer();
+  }
+  void launch(const std::string &what, const LaunchTarget &target) const {
+    expectError(cudaSuccess, device.launch(target), what);
+  }
+  void refer() const;
+
+  Step device;
+  Step host;
+};
+
+void TwinStep::refer() const {
+  const auto &[operation, map, source, dest, held, reduction] = host;
+  switch (operation) {
+  case Operation::Quantize:
+    return reference::quantize(source, map, dest);
+  case Operation::Dequantize:
+    return reference::dequantize(source, map, dest);
+  case Operation::QuantizeDifference:
+    return reference::quantize(source, map, dest, held.data);
+  case Operation::DequantizeAdd:
+    return reference::dequantize(source, map, dest, held.data);
+  case Operation::Reduce:
+    return reference::dequantizeReduce(source, map, reduction, dest);
+  case Operation::ReduceQuantize:
+    return reference::dequantizeReduceQuantize(source, map, reduction, dest);
+  }
 }
 
-ElementType typeOf(Kind kind) {
-  return kind == Kind::BF16  ? ElementType::BF16
-         : kind == Kind::F16 ? ElementType::F16
-                             : ElementType::F32;
+int64_t tensorElements(const SliceMap &map) {
+  return map.outer * map.extent * map.inner;
 }
 
 //===----------------------------------------------------------------------===//
-// One case of each operation
+// One case of an operation
 //===----------------------------------------------------------------------===//
 
 /// One point of the product that the tests go through.
@@ -368,11 +438,10 @@ struct Case {
   /// Rotation of the chunks on the side that has codes, but between two hops.
   int64_t rotate = 0;
   Reduction reduction = {};
-  cudaStream_t stream = nullptr;
 
-  std::string describe(const char *operation) const {
-    return std::string(operation) + " " + str(source) + " -> " + str(dest) +
-           " blocks " + std::to_string(sourceBlock) + " -> " +
+  std::string describe(Operation operation) const {
+    return std::string(str(operation)) + " " + str(source) + " -> " +
+           str(dest) + " blocks " + std::to_string(sourceBlock) + " -> " +
            std::to_string(destBlock) + " sources " + std::to_string(sources) +
            " data " + std::to_string(static_cast<int>(data)) +
            (anyBits ? " any bits" : "") + " misaligned by " +
@@ -384,56 +453,10 @@ struct Case {
   }
 };
 
-/// Chunks in a buffer of their own.
-struct ChunkSet {
-  Buffer buffer;
-  Chunks host;
-  Chunks device;
-
-  static int64_t strideOf(int64_t elements, Kind kind, int64_t block,
-                          int64_t gap) {
-    int64_t alignment =
-        isQuantized(kind) ? kChunkAlignment : elementBytes(typeOf(kind));
-    return reference::chunkBytes(elements, formatOf(kind), block,
-                                 typeOf(kind)) +
-           gap * alignment;
-  }
-
-  ChunkSet(int64_t count, int64_t elements, Kind kind, int64_t block,
-           int64_t misalignment, int64_t gap)
-      : buffer(count * strideOf(elements, kind, block, gap),
-               isQuantized(kind) ? 0
-                                 : misalignment * elementBytes(typeOf(kind))),
-        host{buffer.hostData(), count, strideOf(elements, kind, block, gap),
-             formatOf(kind),    block, typeOf(kind)},
-        device(host) {
-    device.data = buffer.deviceData();
-  }
-  static ConstChunks asConst(const Chunks &chunks) {
-    return {chunks.data,  chunks.count, chunks.stride, chunks.format,
-            chunks.block, chunks.type,  chunks.rotate};
-  }
-  /// Says whether the values are rotated.
-  void setRotation(int64_t rotate) { host.rotate = device.rotate = rotate; }
-};
-
-int64_t tensorElements(const SliceMap &map) {
-  return map.outer * map.extent * map.inner;
-}
-
-Buffer makeTensorBuffer(const Case &c, Kind kind, int64_t misalignment) {
-  int64_t bytes = elementBytes(typeOf(kind));
-  return Buffer(tensorElements(c.map) * bytes, misalignment * bytes);
-}
-Buffer makeTensorBuffer(const Case &c, Kind kind) {
-  return makeTensorBuffer(c, kind, c.misalignment);
-}
-
 /// Fills what is held before a difference arrives: close to `values`, equal to
 /// them, or anything.
-void fillHeld(const Case &c, ElementType type, const uint8_t *values,
+void fillHeld(ElementType type, int64_t elements, const uint8_t *values,
               uint8_t *held) {
-  int64_t elements = tensorElements(c.map);
   if (!values || pick(3) == 0)
     return fillTensor(held, type, elements, static_cast<Data>(pick(kNumData)));
   bool isEqual = pick(4) == 0;
@@ -444,138 +467,41 @@ void fillHeld(const Case &c, ElementType type, const uint8_t *values,
   }
 }
 
-void testQuantize(const Case &c) {
-  Buffer source = makeTensorBuffer(c, c.source);
-  ElementType type = typeOf(c.source);
-  fillTensor(source.hostData(), type, tensorElements(c.map), c.data);
-  ChunkSet dest(c.map.numChunks(), c.map.elementsPerChunk(), c.dest,
-                c.destBlock, c.misalignment, c.gap);
-  if (isQuantized(c.dest))
-    dest.setRotation(c.rotate);
-  source.upload();
-  dest.buffer.upload();
-  expectError(
-      cudaSuccess,
-      quantize({source.deviceData(), type}, c.map, dest.device, c.stream),
-      c.describe("quantize"));
-  reference::quantize(source.hostData(), type, c.map, dest.host);
-  dest.buffer.compare(c.describe("quantize"));
-}
-
-void testDequantize(const Case &c) {
-  ElementType type = typeOf(c.dest);
-  ChunkSet source(c.map.numChunks(), c.map.elementsPerChunk(), c.source,
-                  c.sourceBlock, c.misalignment, c.gap);
-  if (isQuantized(c.source))
-    source.setRotation(c.rotate);
-  fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
-  Buffer dest = makeTensorBuffer(c, c.dest);
-  source.buffer.upload();
-  dest.upload();
-  expectError(cudaSuccess,
-              dequantize(ChunkSet::asConst(source.device), c.map,
-                         {dest.deviceData(), type}, c.stream),
-              c.describe("dequantize"));
-  reference::dequantize(ChunkSet::asConst(source.host), c.map, dest.hostData(),
-                        type);
-  dest.compare(c.describe("dequantize"));
-}
-
-void testQuantizeDifference(const Case &c) {
-  Buffer source = makeTensorBuffer(c, c.source);
-  Buffer held = makeTensorBuffer(c, c.source, c.heldMisalignment);
-  ElementType type = typeOf(c.source);
-  fillTensor(source.hostData(), type, tensorElements(c.map), c.data);
-  fillHeld(c, type, source.hostData(), held.hostData());
-  ChunkSet dest(c.map.numChunks(), c.map.elementsPerChunk(), c.dest,
-                c.destBlock, c.misalignment, c.gap);
-  for (Buffer *buffer : {&source, &held, &dest.buffer})
-    buffer->upload();
-  expectError(cudaSuccess,
-              quantizeDifference({source.deviceData(), type},
-                                 {held.deviceData(), type}, c.map, dest.device,
-                                 c.stream),
-              c.describe("quantize-difference"));
-  reference::quantize(source.hostData(), type, c.map, dest.host,
-                      held.hostData());
-  dest.buffer.compare(c.describe("quantize-difference"));
-  held.compare(c.describe("quantize-difference: held"));
-}
-
-void testDequantizeAdd(const Case &c) {
-  ElementType type = typeOf(c.dest);
-  ChunkSet source(c.map.numChunks(), c.map.elementsPerChunk(), c.source,
-                  c.sourceBlock, c.misalignment, c.gap);
-  fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
-  Buffer held = makeTensorBuffer(c, c.dest, c.heldMisalignment);
-  Buffer separate = makeTensorBuffer(c, c.dest);
-  Buffer &dest = c.inPlace ? held : separate;
-  fillHeld(c, type, /*values=*/nullptr, held.hostData());
-  for (Buffer *buffer : {&source.buffer, &held, &separate})
-    buffer->upload();
-  expectError(cudaSuccess,
-              dequantizeAdd(ChunkSet::asConst(source.device),
-                            {held.deviceData(), type}, c.map,
-                            {dest.deviceData(), type}, c.stream),
-              c.describe("dequantize-add"));
-  reference::dequantize(ChunkSet::asConst(source.host), c.map, dest.hostData(),
-                        type, held.hostData());
-  held.compare(c.describe("dequantize-add: held"));
-  separate.compare(c.describe("dequantize-add"));
-}
-
-void testReduce(const Case &c) {
-  ElementType type = typeOf(c.dest);
-  ChunkSet source(c.sources, c.map.elementsPerChunk(), c.source, c.sourceBlock,
-                  c.misalignment, c.gap);
-  if (isQuantized(c.source))
-    source.setRotation(c.rotate);
-  fillChunks(source.host, c.map.elementsPerChunk(), c.data, c.anyBits);
-  Buffer dest = makeTensorBuffer(c, c.dest);
-  source.buffer.upload();
-  dest.upload();
-  expectError(cudaSuccess,
-              dequantizeReduce(ChunkSet::asConst(source.device), c.map,
-                               c.reduction, {dest.deviceData(), type},
-                               c.stream),
-              c.describe("reduce"));
-  reference::dequantizeReduce(ChunkSet::asConst(source.host), c.map,
-                              c.reduction, dest.hostData(), type);
-  dest.compare(c.describe("reduce"));
-}
-
-void testReduceQuantize(const Case &c) {
-  ChunkSet source(c.sources, tensorElements(c.map), c.source, c.sourceBlock,
-                  c.misalignment, c.gap);
-  fillChunks(source.host, tensorElements(c.map), c.data, c.anyBits);
-  ChunkSet dest(c.map.numChunks(), c.map.elementsPerChunk(), c.dest,
-                c.destBlock, /*misalignment=*/0, c.gap);
-  source.buffer.upload();
-  dest.buffer.upload();
-  expectError(cudaSuccess,
-              dequantizeReduceQuantize(ChunkSet::asConst(source.device), c.map,
-                                       c.reduction, dest.device, c.stream),
-              c.describe("reduce-quantize"));
-  reference::dequantizeReduceQuantize(ChunkSet::asConst(source.host), c.map,
-                                      c.reduction, dest.host);
-  dest.buffer.compare(c.describe("reduce-quantize"));
-}
-
-void runCase(Operation operation, const Case &c) {
-  switch (operation) {
-  case Operation::Quantize:
-    return testQuantize(c);
-  case Operation::Dequantize:
-    return testDequantize(c);
-  case Operation::QuantizeDifference:
-    return testQuantizeDifference(c);
-  case Operation::DequantizeAdd:
-    return testDequantizeAdd(c);
-  case Operation::Reduce:
-    return testReduce(c);
-  case Operation::ReduceQuantize:
-    return testReduceQuantize(c);
-  }
+void testCase(Operation operation, const Case &c) {
+  int64_t whole = tensorElements(c.map), part = c.map.elementsPerChunk();
+  bool isBetweenHops = operation == Operation::ReduceQuantize;
+  int64_t sent = isBetweenHops ? whole : part;
+  int64_t rotate = isDifference(operation) || isBetweenHops ? 0 : c.rotate;
+  Operand source =
+      isFromTensor(operation)
+          ? Operand::tensor(c.source, whole, c.misalignment)
+          : Operand::chunks(c.source,
+                            isSum(operation) ? c.sources : c.map.numChunks(),
+                            sent, c.sourceBlock, c.misalignment, c.gap, rotate);
+  Operand separate =
+      isToTensor(operation)
+          ? Operand::tensor(c.dest, whole, c.misalignment)
+          : Operand::chunks(c.dest, c.map.numChunks(), part, c.destBlock,
+                            c.misalignment, c.gap, rotate);
+  Kind heldKind = isFromTensor(operation) ? c.source : c.dest;
+  Operand held = Operand::tensor(heldKind, isDifference(operation) ? whole : 0,
+                                 c.heldMisalignment);
+  if (isFromTensor(operation))
+    fillTensor(source.host.data, typeOf(c.source), whole, c.data);
+  else
+    fillChunks(source.host, sent, c.data, c.anyBits);
+  if (isDifference(operation))
+    fillHeld(typeOf(heldKind), whole,
+             isFromTensor(operation) ? source.host.data : nullptr,
+             held.host.data);
+  bool isInPlace = c.inPlace && operation == Operation::DequantizeAdd;
+  Operand &dest = isInPlace ? held : separate;
+  for (Operand *each : {&source, &held, &separate})
+    each->buffer.upload();
+  std::string what = c.describe(operation);
+  TwinStep(operation, c.map, source, dest, held, c.reduction).run(what);
+  held.buffer.compare(what + ": held");
+  separate.buffer.compare(what);
 }
 
 //===----------------------------------------------------------------------===//
@@ -601,22 +527,17 @@ void pickFree(Case &c) {
   c.reduction.partial = kPartials[pick(std::size(kPartials))];
 }
 
-void testRow(const SupportRow &row, const std::vector<SliceMap> &maps,
-             bool quick) {
+/// Every block on every map; one block after the other if that is too much.
+void testMaps(const SupportRow &row, const std::vector<SliceMap> &maps,
+              bool quick) {
   size_t turn = 0;
-  for (const SliceMap &map : maps) {
-    if (row.operation == Operation::Reduce && map.numChunks() != 1) {
-      // The tensor of the hop, whose slices stay in this rank's chunk.
-      SliceMap one = map;
-      one.chunkFactors.clear();
-      Case c{one, row.source, row.dest};
-      pickFree(c);
-      c.sourceBlock = kBlocks[turn++ % std::size(kBlocks)];
-      runCase(row.operation, c);
-      continue;
-    }
+  for (SliceMap map : maps) {
+    bool isPart = row.operation == Operation::Reduce && map.numChunks() != 1;
+    // The tensor of the hop, whose slices stay in this rank's chunk.
+    if (isPart)
+      map.chunkFactors.clear();
     for (size_t b = 0; b < std::size(kBlocks); ++b) {
-      if (quick && (b + turn) % std::size(kBlocks) != 0)
+      if ((quick || isPart) && (b + turn) % std::size(kBlocks) != 0)
         continue;
       Case c{map, row.source, row.dest};
       pickFree(c);
@@ -626,44 +547,40 @@ void testRow(const SupportRow &row, const std::vector<SliceMap> &maps,
                                     isQuantized(row.source)
                                 ? pick(std::size(kBlocks))
                                 : b];
-      runCase(row.operation, c);
+      testCase(row.operation, c);
     }
     ++turn;
   }
-  if (quick)
-    return;
-  // Every kind of data and every number of sources on the aligned path.
+}
+
+/// Every kind of data and every number of sources on the aligned path.
+void testData(const SupportRow &row) {
   for (int data = 0; data < kNumData; ++data)
     for (int64_t block : kBlocks)
-      for (int64_t sources = 1; sources <= 9; ++sources) {
-        bool sums = row.operation == Operation::Reduce ||
-                    row.operation == Operation::ReduceQuantize;
-        if (sources > 1 && !sums)
-          break;
-        Case c{makeMap(1, {}, 4096 + 32 * sources, 1, {}), row.source,
-               row.dest};
-        c.data = static_cast<Data>(data);
-        c.sourceBlock = block;
-        c.destBlock = kBlocks[pick(std::size(kBlocks))];
-        c.sources = sources;
+      for (int64_t sources = 1; sources <= (isSum(row.operation) ? 9 : 1);
+           ++sources)
         for (int64_t rotate : {int64_t(0), kRotation}) {
+          Case c{makeMap(1, {}, 4096 + 32 * sources, 1, {}), row.source,
+                 row.dest};
+          c.data = static_cast<Data>(data);
+          c.sourceBlock = block;
+          c.destBlock = kBlocks[pick(std::size(kBlocks))];
+          c.sources = sources;
           c.rotate = rotate;
-          runCase(row.operation, c);
+          testCase(row.operation, c);
         }
-      }
 }
 
 /// Every possible scale, and values around each tie between two codes: the
 /// kernels compute scales and reciprocals in another way than the reference.
 void testScales() {
-  constexpr int64_t kBlock = 32;
+  constexpr int64_t kBlock = 32, kFirst = 0x80, kEnd = 0x7f80;
+  constexpr int64_t kElements = (kEnd - kFirst) * kBlock;
   for (Kind format : {Kind::I8, Kind::I4}) {
     int32_t largest = maxCode(formatOf(format));
-    Case c{makeMap(1, {}, (0x7f80 - 0x80) * kBlock, 1, {}), Kind::F32, format};
-    c.destBlock = kBlock;
-    Buffer source = makeTensorBuffer(c, c.source);
-    for (int64_t b = 0; b < 0x7f80 - 0x80; ++b) {
-      float scale = floatOfBF16Bits(static_cast<uint16_t>(0x80 + b));
+    Operand source = Operand::tensor(Kind::F32, kElements);
+    for (int64_t b = 0; b < kEnd - kFirst; ++b) {
+      float scale = floatOfBF16Bits(static_cast<uint16_t>(kFirst + b));
       float top = decodeValue(largest, scale);
       bool exists = std::isfinite(top);
       for (int64_t i = 0; i < kBlock; ++i) {
@@ -675,18 +592,16 @@ void testScales() {
           for (int64_t step = pick(3); step > 0; --step)
             value = std::nextafter(value, pick(2) ? top : -top);
         }
-        reference::store(ElementType::F32, source.hostData(), b * kBlock + i,
+        reference::store(ElementType::F32, source.host.data, b * kBlock + i,
                          value);
       }
     }
-    ChunkSet dest(1, c.map.elementsPerChunk(), format, kBlock, 0, 0);
-    source.upload();
+    Operand dest = Operand::chunks(format, 1, kElements, kBlock);
+    source.buffer.upload();
     dest.buffer.upload();
-    expectError(cudaSuccess,
-                quantize({source.deviceData(), ElementType::F32}, c.map,
-                         dest.device, c.stream),
-                "all scales");
-    reference::quantize(source.hostData(), ElementType::F32, c.map, dest.host);
+    TwinStep(Operation::Quantize, makeMap(1, {}, kElements, 1, {}), source,
+             dest)
+        .run("all scales");
     dest.buffer.compare("all scales");
   }
 }
@@ -699,9 +614,9 @@ void testExactSums() {
       c.sources = sources;
       c.sourceBlock = c.destBlock = block;
       c.data = Data::CloseScales;
-      testReduce(c);
+      testCase(Operation::Reduce, c);
       c.dest = Kind::I4;
-      testReduceQuantize(c);
+      testCase(Operation::ReduceQuantize, c);
     }
 }
 
@@ -718,276 +633,201 @@ void testRows() {
       Case c{map, source, dest};
       c.data = Data::Ties;
       c.rotate = kRotation;
-      testQuantize(c);
+      testCase(Operation::Quantize, c);
     }
+    Case c{map, Kind::I4, Kind::I4};
+    c.data = Data::CloseScales;
     for (auto [sources, source] : {std::pair(2, Kind::I4),
                                    {3, Kind::I4},
                                    {4, Kind::I4},
                                    {2, Kind::I8}}) {
-      Case c{map, source, Kind::I4};
-      c.data = Data::CloseScales;
+      c.source = source;
       c.sources = sources;
-      testReduceQuantize(c);
+      testCase(Operation::ReduceQuantize, c);
     }
-    Case c{map, Kind::I4, Kind::BF16};
+    c.source = Kind::I4;
+    c.dest = Kind::BF16;
     c.map.chunkFactors.clear();
-    c.data = Data::CloseScales;
-    c.sources = 2;
     c.rotate = kRotation;
-    testReduce(c);
+    testCase(Operation::Reduce, c);
   }
 }
 
 /// More chunks than one dim of a grid has.
 void testManyChunks() {
   SliceMap map = makeMap(1, {70000}, 1, 32, {0});
-  Case c{map, Kind::BF16, Kind::I4};
-  c.destBlock = 32;
-  testQuantize(c);
-  testQuantizeDifference(c);
-  c = Case{map, Kind::I8, Kind::BF16};
-  testDequantize(c);
-  testDequantizeAdd(c);
-  c = Case{map, Kind::I4, Kind::I8};
-  c.sources = 2;
-  testReduceQuantize(c);
-  map = makeMap(1, {70000}, 1, 3, {0});
-  c = Case{map, Kind::F16, Kind::F16};
-  testQuantize(c);
+  for (auto [operation, source, dest] :
+       {SupportRow{Operation::Quantize, Kind::BF16, Kind::I4},
+        {Operation::QuantizeDifference, Kind::BF16, Kind::I4},
+        {Operation::Dequantize, Kind::I8, Kind::BF16},
+        {Operation::DequantizeAdd, Kind::I8, Kind::BF16},
+        {Operation::ReduceQuantize, Kind::I4, Kind::I8}}) {
+    Case c{map, source, dest};
+    c.destBlock = 32;
+    c.sources = 2;
+    testCase(operation, c);
+  }
+  testCase(Operation::Quantize,
+           {makeMap(1, {70000}, 1, 3, {0}), Kind::F16, Kind::F16});
+}
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+constexpr cudaError_t kInvalid = cudaErrorInvalidValue;
+constexpr cudaError_t kMisaligned = cudaErrorMisalignedAddress;
+
+/// Expects an error of a step that is changed.
+template <typename Change>
+void refuse(const std::string &what, cudaError_t error, Step step,
+            const Change &change) {
+  change(step);
+  expectError(error, step.launch(), what);
+}
+
+/// Combinations that are not in the table.
+void testOtherRows(const std::function<Step(Operation, Kind, Kind)> &make) {
+  constexpr Kind kKinds[] = {Kind::F32, Kind::BF16, Kind::F16, Kind::I8,
+                             Kind::I4};
+  for (Operation operation : kOperations)
+    for (Kind source : kKinds)
+      for (Kind dest : kKinds)
+        // A tensor has no codes.
+        if (!(isFromTensor(operation) && isQuantized(source)) &&
+            !(isToTensor(operation) && isQuantized(dest)) &&
+            !isSupported(operation, source, dest))
+          expectError(kInvalid, make(operation, source, dest).launch(),
+                      std::string(str(operation)) + " " + str(source) + " -> " +
+                          str(dest));
 }
 
 void testErrors() {
-  SliceMap map = makeMap(1, {2, 4}, 16, 16, {1});
-  SliceMap one = makeMap(1, {}, 512, 1, {});
   Buffer memory(1 << 20, 0);
-  uint8_t *data = memory.deviceData();
-  cudaStream_t stream = nullptr;
-  constexpr Kind kKinds[] = {Kind::F32, Kind::BF16, Kind::F16, Kind::I8,
-                             Kind::I4};
-
-  auto chunks = [&](Kind kind, int64_t count, int64_t block = 128) {
-    return Chunks{data, count, 1 << 12, formatOf(kind), block, typeOf(kind)};
+  auto makeSide = [&](Kind kind) {
+    return Side{kind, memory.deviceData(), 4, 1 << 12, 128};
   };
-  auto constChunks = [&](Kind kind, int64_t count, int64_t block = 128) {
-    return ChunkSet::asConst(chunks(kind, count, block));
+  auto make = [&](Operation operation, Kind source, Kind dest) {
+    SliceMap map = operation == Operation::Reduce
+                       ? makeMap(1, {}, 512, 1, {})
+                       : makeMap(1, {2, 4}, 16, 16, {1});
+    return Step{operation, map, makeSide(source), makeSide(dest),
+                makeSide(isFromTensor(operation) ? source : dest)};
   };
+  testOtherRows(make);
 
-  // Combinations that are not in the table.
-  for (Kind source : kKinds)
-    for (Kind dest : kKinds) {
-      std::string what = std::string(str(source)) + " -> " + str(dest);
-      if (!isQuantized(source) &&
-          !isSupported(Operation::Quantize, source, dest))
-        expectError(
-            cudaErrorInvalidValue,
-            quantize({data, typeOf(source)}, map, chunks(dest, 4), stream),
-            "quantize " + what);
-      if (!isQuantized(dest) &&
-          !isSupported(Operation::Dequantize, source, dest))
-        expectError(cudaErrorInvalidValue,
-                    dequantize(constChunks(source, 4), map,
-                               {data, typeOf(dest)}, stream),
-                    "dequantize " + what);
-      if (!isQuantized(source) &&
-          !isSupported(Operation::QuantizeDifference, source, dest))
-        expectError(cudaErrorInvalidValue,
-                    quantizeDifference({data, typeOf(source)},
-                                       {data, typeOf(source)}, map,
-                                       chunks(dest, 4), stream),
-                    "quantize-difference " + what);
-      if (!isQuantized(dest) &&
-          !isSupported(Operation::DequantizeAdd, source, dest))
-        expectError(cudaErrorInvalidValue,
-                    dequantizeAdd(constChunks(source, 4), {data, typeOf(dest)},
-                                  map, {data, typeOf(dest)}, stream),
-                    "dequantize-add " + what);
-      if (!isQuantized(dest) && !isSupported(Operation::Reduce, source, dest))
-        expectError(cudaErrorInvalidValue,
-                    dequantizeReduce(constChunks(source, 4), one, {},
-                                     {data, typeOf(dest)}, stream),
-                    "reduce " + what);
-      if (!isSupported(Operation::ReduceQuantize, source, dest))
-        expectError(cudaErrorInvalidValue,
-                    dequantizeReduceQuantize(constChunks(source, 4), map, {},
-                                             chunks(dest, 4), stream),
-                    "reduce-quantize " + what);
-    }
-
-  // Blocks.
-  ConstTensor tensor{data, ElementType::BF16};
+  const Step quantizes = make(Operation::Quantize, Kind::BF16, Kind::I8);
+  const Step dequantizes = make(Operation::Dequantize, Kind::I8, Kind::F32);
+  const Step reduces = make(Operation::Reduce, Kind::I8, Kind::F32);
+  const Step requantizes = make(Operation::ReduceQuantize, Kind::I8, Kind::I8);
+  const Step subtracts =
+      make(Operation::QuantizeDifference, Kind::BF16, Kind::I8);
+  const Step adds = make(Operation::DequantizeAdd, Kind::I8, Kind::BF16);
   for (int64_t block : {-128, 0, 1, 16, 48, 100, 4096}) {
     std::string what = "block " + std::to_string(block);
-    expectError(cudaErrorInvalidValue,
-                quantize(tensor, map, chunks(Kind::I8, 4, block), stream),
-                what);
-    expectError(cudaErrorInvalidValue,
-                dequantize(constChunks(Kind::I4, 4, block), map,
-                           {data, ElementType::F32}, stream),
-                what);
-    expectError(cudaErrorInvalidValue,
-                dequantizeReduce(constChunks(Kind::I4, 4, block), one, {},
-                                 {data, ElementType::F32}, stream),
-                what);
-    expectError(cudaErrorInvalidValue,
-                dequantizeReduceQuantize(constChunks(Kind::I8, 4), map, {},
-                                         chunks(Kind::I8, 4, block), stream),
-                what);
-    expectError(cudaErrorInvalidValue,
-                dequantizeReduceQuantize(constChunks(Kind::I8, 4, block), map,
-                                         {}, chunks(Kind::I8, 4), stream),
-                what);
+    for (const Step &step : {quantizes, requantizes})
+      refuse(what, kInvalid, step, [&](Step &s) { s.dest.block = block; });
+    for (const Step &step : {dequantizes, reduces, requantizes})
+      refuse(what, kInvalid, step, [&](Step &s) { s.source.block = block; });
   }
 
-  // Rotations: none but those of the format, and none between two hops.
-  Chunks turned = chunks(Kind::I8, 4);
-  turned.rotate = 64;
-  expectError(cudaErrorInvalidValue, quantize(tensor, map, turned, stream),
-              "groups of 64");
-  turned.rotate = kRotation;
-  expectError(cudaErrorInvalidValue,
-              dequantizeReduceQuantize(ChunkSet::asConst(turned), map, {},
-                                       chunks(Kind::I8, 4), stream),
-              "rotated sources");
-  expectError(cudaErrorInvalidValue,
-              dequantizeReduceQuantize(constChunks(Kind::I8, 4), map, {},
-                                       turned, stream),
-              "rotated destination");
+  // Rotations: none but those of the format, none between two hops, and none of
+  // differences.
+  refuse("groups of 64", kInvalid, quantizes,
+         [](Step &s) { s.dest.rotate = 64; });
+  for (const Step &step : {requantizes, subtracts})
+    refuse("rotated destination", kInvalid, step,
+           [](Step &s) { s.dest.rotate = kRotation; });
+  for (const Step &step : {requantizes, adds})
+    refuse("rotated source", kInvalid, step,
+           [](Step &s) { s.source.rotate = kRotation; });
 
-  // Differences are of two tensors of one type, and not rotated.
-  ConstTensor other{data, ElementType::F16};
-  expectError(
-      cudaErrorInvalidValue,
-      quantizeDifference(tensor, other, map, chunks(Kind::I8, 4), stream),
-      "types of a difference");
-  expectError(cudaErrorInvalidValue,
-              dequantizeAdd(constChunks(Kind::I8, 4), other, map,
-                            {data, ElementType::BF16}, stream),
-              "types of a sum");
-  expectError(cudaErrorInvalidValue,
-              quantizeDifference(tensor, tensor, map, turned, stream),
-              "rotated difference");
-  expectError(cudaErrorInvalidValue,
-              dequantizeAdd(ChunkSet::asConst(turned), tensor, map,
-                            {data, ElementType::BF16}, stream),
-              "rotated difference to add");
-  other = {data + 1, ElementType::BF16};
-  expectError(
-      cudaErrorMisalignedAddress,
-      quantizeDifference(tensor, other, map, chunks(Kind::I8, 4), stream),
-      "misaligned held tensor");
-  expectError(cudaErrorMisalignedAddress,
-              dequantizeAdd(constChunks(Kind::I8, 4), other, map,
-                            {data, ElementType::BF16}, stream),
-              "misaligned held tensor");
+  for (const Step &step : {subtracts, adds}) {
+    refuse("types of a difference", kInvalid, step,
+           [](Step &s) { s.held.kind = Kind::F16; });
+    refuse("misaligned held tensor", kMisaligned, step,
+           [](Step &s) { s.held.data += 1; });
+  }
 
   // Counts, strides, alignment.
-  expectError(cudaErrorInvalidValue,
-              quantize(tensor, map, chunks(Kind::I8, 3), stream), "count");
-  expectError(cudaErrorInvalidValue,
-              dequantizeReduce(constChunks(Kind::I8, 0), one, {},
-                               {data, ElementType::F32}, stream),
-              "no sources");
-  Chunks bad = chunks(Kind::I8, 4);
-  bad.stride = 256;
-  expectError(cudaErrorInvalidValue, quantize(tensor, map, bad, stream),
-              "short stride");
-  bad.stride = 4096 + 8;
-  expectError(cudaErrorMisalignedAddress, quantize(tensor, map, bad, stream),
-              "misaligned stride");
-  bad = chunks(Kind::I8, 4);
-  bad.data = data + 8;
-  expectError(cudaErrorMisalignedAddress, quantize(tensor, map, bad, stream),
-              "misaligned chunks");
-  bad = chunks(Kind::BF16, 4);
-  bad.data = data + 1;
-  expectError(cudaErrorMisalignedAddress, quantize(tensor, map, bad, stream),
-              "misaligned chunks of elements");
-  expectError(
-      cudaErrorMisalignedAddress,
-      quantize({data + 1, ElementType::BF16}, map, chunks(Kind::I8, 4), stream),
-      "misaligned tensor");
-  expectError(cudaErrorMisalignedAddress,
-              dequantize(constChunks(Kind::I8, 4), map,
-                         {data + 2, ElementType::F32}, stream),
-              "misaligned tensor");
+  refuse("count", kInvalid, quantizes, [](Step &s) { s.dest.count = 3; });
+  refuse("no sources", kInvalid, reduces, [](Step &s) { s.source.count = 0; });
+  refuse("short stride", kInvalid, quantizes,
+         [](Step &s) { s.dest.stride = 256; });
+  refuse("misaligned stride", kMisaligned, quantizes,
+         [](Step &s) { s.dest.stride += 8; });
+  refuse("misaligned chunks", kMisaligned, quantizes,
+         [](Step &s) { s.dest.data += 8; });
+  refuse("misaligned chunks of elements", kMisaligned,
+         make(Operation::Quantize, Kind::BF16, Kind::BF16),
+         [](Step &s) { s.dest.data += 1; });
+  refuse("misaligned tensor", kMisaligned, quantizes,
+         [](Step &s) { s.source.data += 1; });
+  refuse("misaligned tensor", kMisaligned, dequantizes,
+         [](Step &s) { s.dest.data += 2; });
 
   // Maps and divisors.
-  SliceMap invalid = map;
-  invalid.chunkFactors = {2};
-  expectError(cudaErrorInvalidValue,
-              quantize(tensor, invalid, chunks(Kind::I8, 4), stream),
-              "chunk factor");
-  invalid = makeMap(1, {1, 1, 1, 1, 1, 1, 1, 1, 1}, 16, 1, {});
-  expectError(cudaErrorInvalidValue,
-              quantize(tensor, invalid, chunks(Kind::I8, 1), stream),
-              "nine factors");
-  expectError(cudaErrorInvalidValue,
-              dequantizeReduce(constChunks(Kind::I8, 4), map, {},
-                               {data, ElementType::F32}, stream),
-              "reduce to several chunks");
+  refuse("chunk factor", kInvalid, quantizes,
+         [](Step &s) { s.map.chunkFactors = {2}; });
+  refuse("nine factors", kInvalid, quantizes, [](Step &s) {
+    s.map = makeMap(1, {1, 1, 1, 1, 1, 1, 1, 1, 1}, 16, 1, {});
+    s.dest.count = 1;
+  });
+  refuse("reduce to several chunks", kInvalid, reduces,
+         [&](Step &s) { s.map = quantizes.map; });
   for (float divisor : {0.0f, -1.0f, NAN, INFINITY})
-    expectError(cudaErrorInvalidValue,
-                dequantizeReduce(constChunks(Kind::I8, 4), one, {divisor},
-                                 {data, ElementType::F32}, stream),
-                "divisor");
+    refuse("divisor", kInvalid, reduces,
+           [&](Step &s) { s.reduction.divisor = divisor; });
 
   // None of this has launched anything or left an error.
   expectError(cudaSuccess, cudaDeviceSynchronize(), "after the errors");
   expectError(cudaSuccess, cudaGetLastError(), "after the errors");
 }
 
+//===----------------------------------------------------------------------===//
+// Several steps
+//===----------------------------------------------------------------------===//
+
 /// Steps that send differences: what is held of a tensor follows it, with the
 /// same bits wherever it is held, and does not drift away.
 void testManyDifferences() {
   SliceMap map = makeMap(1, {2, 3}, 40, 32, {1});
   int64_t elements = tensorElements(map);
-  Case c{map, Kind::BF16, Kind::I4};
-  Buffer tensor = makeTensorBuffer(c, Kind::BF16);
-  Buffer own = makeTensorBuffer(c, Kind::BF16);
-  Buffer others = makeTensorBuffer(c, Kind::BF16);
-  ChunkSet sent(map.numChunks(), map.elementsPerChunk(), Kind::I4, 128, 0, 0);
+  Operand tensor = Operand::tensor(Kind::BF16, elements);
+  Operand own = Operand::tensor(Kind::BF16, elements);
+  Operand others = Operand::tensor(Kind::BF16, elements);
+  Operand sent =
+      Operand::chunks(Kind::I4, map.numChunks(), map.elementsPerChunk(), 128);
+  const TwinStep steps[] = {
+      {Operation::QuantizeDifference, map, tensor, sent, own},
+      {Operation::DequantizeAdd, map, sent, own, own},
+      {Operation::DequantizeAdd, map, sent, others, others}};
   std::vector<float> weights(elements);
   for (float &weight : weights)
     weight = gauss(1.0f);
-  for (Buffer *buffer : {&own, &others}) {
+  auto writeWeights = [&](Operand &to) {
     for (int64_t i = 0; i < elements; ++i)
-      reference::store(ElementType::BF16, buffer->hostData(), i, weights[i]);
-    buffer->upload();
-  }
+      reference::store(ElementType::BF16, to.host.data, i, weights[i]);
+    to.buffer.upload();
+  };
+  writeWeights(own);
+  writeWeights(others);
   sent.buffer.upload();
-  for (int step = 0; step < 100; ++step) {
-    for (int64_t i = 0; i < elements; ++i) {
-      weights[i] += gauss(1e-3f);
-      reference::store(ElementType::BF16, tensor.hostData(), i, weights[i]);
-    }
-    tensor.upload();
-    ConstTensor held{own.deviceData(), ElementType::BF16};
-    expectError(cudaSuccess,
-                quantizeDifference({tensor.deviceData(), ElementType::BF16},
-                                   held, map, sent.device, nullptr),
-                "step");
-    for (Buffer *buffer : {&own, &others}) {
-      Tensor dest{buffer->deviceData(), ElementType::BF16};
-      expectError(cudaSuccess,
-                  dequantizeAdd(ChunkSet::asConst(sent.device),
-                                {dest.data, dest.type}, map, dest, nullptr),
-                  "step");
-    }
-    reference::quantize(tensor.hostData(), ElementType::BF16, map, sent.host,
-                        own.hostData());
-    for (Buffer *buffer : {&own, &others})
-      reference::dequantize(ChunkSet::asConst(sent.host), map,
-                            buffer->hostData(), ElementType::BF16,
-                            buffer->hostData());
+  for (int round = 0; round < 100; ++round) {
+    for (float &weight : weights)
+      weight += gauss(1e-3f);
+    writeWeights(tensor);
+    for (const TwinStep &step : steps)
+      step.run("step");
   }
-  own.compare("what the owner holds after 100 steps");
-  others.compare("what others hold after 100 steps");
+  own.buffer.compare("what the owner holds after 100 steps");
+  others.buffer.compare("what others hold after 100 steps");
   double error = 0;
   for (int64_t i = 0; i < elements; ++i)
     error = std::max<double>(
         error,
-        std::fabs(reference::load(ElementType::BF16, own.hostData(), i) -
-                  reference::load(ElementType::BF16, tensor.hostData(), i)));
+        std::fabs(reference::load(ElementType::BF16, own.host.data, i) -
+                  reference::load(ElementType::BF16, tensor.host.data, i)));
   ++numChecks;
   // A step of i4 of the last difference, and one of bf16.
   if (error > 0.05)
@@ -995,143 +835,91 @@ void testManyDifferences() {
          std::to_string(error));
 }
 
+/// The steps of a reduce-scatter over two hops, and of a gather.
+class Chain {
+public:
+  Chain(int64_t unit, int64_t inner, int64_t chunks, int64_t misalignment = 0)
+      : elements(2 * chunks * unit * inner),
+        tensor(Operand::tensor(Kind::BF16, elements, misalignment)),
+        hop1(Operand::chunks(Kind::I8, chunks, 2 * unit * inner, 128)),
+        hop2(Operand::chunks(Kind::I4, 2, unit * inner, 64)),
+        result(Operand::tensor(Kind::F32, unit * inner)),
+        gathered(Operand::tensor(Kind::BF16, elements, misalignment)) {
+    SliceMap whole = makeMap(1, {2, chunks}, unit, inner, {1});
+    SliceMap partial = makeMap(1, {2}, unit, inner, {0});
+    SliceMap shard = makeMap(1, {}, unit, inner, {});
+    steps = {{Operation::Quantize, whole, tensor, hop1},
+             {Operation::ReduceQuantize, partial, hop1, hop2},
+             {Operation::Reduce, shard, hop2, result, Reduction{8.0f}},
+             {Operation::Dequantize, whole, hop1, gathered}};
+    fillTensor(tensor.host.data, ElementType::BF16, elements, Data::Normal);
+    for (Operand *each : {&tensor, &hop1, &hop2, &result, &gathered})
+      each->buffer.upload();
+  }
+
+  /// Compares the results of all steps with the reference.
+  void compare(const std::string &title) {
+    for (const TwinStep &step : steps)
+      step.refer();
+    std::string what = title + ": " + std::to_string(elements) + " elements: ";
+    hop1.buffer.compare(what + "quantize");
+    hop2.buffer.compare(what + "reduce-quantize");
+    result.buffer.compare(what + "reduce");
+    gathered.buffer.compare(what + "dequantize");
+  }
+
+  std::vector<TwinStep> steps;
+
+private:
+  int64_t elements;
+  Operand tensor, hop1, hop2, result, gathered;
+};
+
 /// Kernels that follow each other become one launch if they are the same, and
 /// give the same results as separate launches: large and small tensors, aligned
 /// and not, more than kMaxBatch, different numbers of chunks.
 void testBatches() {
-  struct Tensors {
-    SliceMap whole, partial, shard;
-    Buffer tensor, result, gathered;
-    ChunkSet hop1, hop2;
-
-    Tensors(int64_t unit, int64_t inner, int64_t chunks, int64_t misalignment)
-        : whole(makeMap(1, {2, chunks}, unit, inner, {1})),
-          partial(makeMap(1, {2}, unit, inner, {0})),
-          shard(makeMap(1, {}, unit, inner, {})),
-          tensor(tensorElements(whole) * 2, misalignment * 2),
-          result(tensorElements(shard) * 4, 0),
-          gathered(tensorElements(whole) * 2, misalignment * 2),
-          hop1(chunks, whole.elementsPerChunk(), Kind::I8, 128, 0, 0),
-          hop2(2, partial.elementsPerChunk(), Kind::I4, 64, 0, 0) {}
-  };
-  std::deque<Tensors> all;
-  all.emplace_back(64, 1, 2, 0);
-  all.emplace_back(512, 96, 2, 0);
-  all.emplace_back(16, 64, 2, 0);
-  all.emplace_back(33, 7, 2, 1);
+  std::deque<Chain> all;
+  all.emplace_back(64, 1, 2);
+  all.emplace_back(512, 96, 2);
+  all.emplace_back(16, 64, 2);
+  all.emplace_back(33, 7, 2, /*misalignment=*/1);
   for (int64_t rows = 1; rows <= 2 * kMaxBatch + 1; ++rows)
-    all.emplace_back(rows, 128, 2, 0);
-  all.emplace_back(16, 64, 4, 0);
-  all.emplace_back(16, 64, 2, 0);
-
-  for (Tensors &t : all) {
-    fillTensor(t.tensor.hostData(), ElementType::BF16, tensorElements(t.whole),
-               Data::Normal);
-    for (Buffer *buffer :
-         {&t.tensor, &t.hop1.buffer, &t.hop2.buffer, &t.result, &t.gathered})
-      buffer->upload();
-  }
+    all.emplace_back(rows, 128, 2);
+  all.emplace_back(16, 64, 4);
+  all.emplace_back(16, 64, 2);
   cudaStream_t stream;
   checkCuda(cudaStreamCreate(&stream), "cudaStreamCreate");
   Launches launches;
   launches.setStream(stream);
-  auto forAll = [&](const std::string &what, auto launch) {
-    for (Tensors &t : all)
-      expectError(cudaSuccess, launch(t), "batch: " + what);
-    expectError(cudaSuccess, launches.flush(), "batch: flush of " + what);
-  };
-  forAll("quantize", [&](Tensors &t) {
-    return quantize({t.tensor.deviceData(), ElementType::BF16}, t.whole,
-                    t.hop1.device, launches);
-  });
-  forAll("reduce-quantize", [&](Tensors &t) {
-    return dequantizeReduceQuantize(ChunkSet::asConst(t.hop1.device), t.partial,
-                                    {}, t.hop2.device, launches);
-  });
-  forAll("reduce", [&](Tensors &t) {
-    return dequantizeReduce(ChunkSet::asConst(t.hop2.device), t.shard, {8.0f},
-                            {t.result.deviceData(), ElementType::F32},
-                            launches);
-  });
-  forAll("dequantize", [&](Tensors &t) {
-    return dequantize(ChunkSet::asConst(t.hop1.device), t.whole,
-                      {t.gathered.deviceData(), ElementType::BF16}, launches);
-  });
+  for (size_t step = 0; step < all.front().steps.size(); ++step) {
+    for (Chain &chain : all)
+      chain.steps[step].launch("batch", launches);
+    expectError(cudaSuccess, launches.flush(), "flush of a batch");
+  }
   checkCuda(cudaStreamSynchronize(stream), "batches");
   checkCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
-  for (Tensors &t : all) {
-    reference::quantize(t.tensor.hostData(), ElementType::BF16, t.whole,
-                        t.hop1.host);
-    reference::dequantizeReduceQuantize(ChunkSet::asConst(t.hop1.host),
-                                        t.partial, {}, t.hop2.host);
-    reference::dequantizeReduce(ChunkSet::asConst(t.hop2.host), t.shard, {8.0f},
-                                t.result.hostData(), ElementType::F32);
-    reference::dequantize(ChunkSet::asConst(t.hop1.host), t.whole,
-                          t.gathered.hostData(), ElementType::BF16);
-    std::string what =
-        "batch: " + std::to_string(tensorElements(t.whole)) + " elements: ";
-    t.hop1.buffer.compare(what + "quantize");
-    t.hop2.buffer.compare(what + "reduce-quantize");
-    t.result.compare(what + "reduce");
-    t.gathered.compare(what + "dequantize");
-  }
+  for (Chain &chain : all)
+    chain.compare("batch");
 }
 
 /// Everything can be captured, and replays of the graph give the same results.
 void testGraph() {
-  SliceMap map = makeMap(1, {2, 4}, 16, 32, {1});
-  SliceMap partial = makeMap(1, {2}, 16, 32, {0});
-  SliceMap shard = makeMap(1, {}, 16, 32, {});
-  Buffer tensor(tensorElements(map) * 2, 0);
-  fillTensor(tensor.hostData(), ElementType::BF16, tensorElements(map),
-             Data::Normal);
-  ChunkSet hop1(4, map.elementsPerChunk(), Kind::I8, 128, 0, 0);
-  ChunkSet hop2(2, partial.elementsPerChunk(), Kind::I4, 64, 0, 0);
-  Buffer result(tensorElements(shard) * 4, 0);
-  Buffer gathered(tensorElements(map) * 4, 0);
-
+  Chain chain(16, 32, 4);
   cudaStream_t stream;
-  checkCuda(cudaStreamCreate(&stream), "cudaStreamCreate");
-  for (Buffer *buffer :
-       {&tensor, &hop1.buffer, &hop2.buffer, &result, &gathered})
-    buffer->upload();
   cudaGraph_t graph;
   cudaGraphExec_t executable;
+  checkCuda(cudaStreamCreate(&stream), "cudaStreamCreate");
   checkCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
             "capture");
-  expectError(cudaSuccess,
-              quantize({tensor.deviceData(), ElementType::BF16}, map,
-                       hop1.device, stream),
-              "captured quantize");
-  expectError(cudaSuccess,
-              dequantizeReduceQuantize(ChunkSet::asConst(hop1.device), partial,
-                                       {}, hop2.device, stream),
-              "captured reduce-quantize");
-  expectError(cudaSuccess,
-              dequantizeReduce(ChunkSet::asConst(hop2.device), shard, {8.0f},
-                               {result.deviceData(), ElementType::F32}, stream),
-              "captured reduce");
-  expectError(cudaSuccess,
-              dequantize(ChunkSet::asConst(hop1.device), map,
-                         {gathered.deviceData(), ElementType::F32}, stream),
-              "captured dequantize");
+  for (const TwinStep &step : chain.steps)
+    step.launch("captured step", stream);
   checkCuda(cudaStreamEndCapture(stream, &graph), "end of capture");
   checkCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-
-  reference::quantize(tensor.hostData(), ElementType::BF16, map, hop1.host);
-  reference::dequantizeReduceQuantize(ChunkSet::asConst(hop1.host), partial, {},
-                                      hop2.host);
-  reference::dequantizeReduce(ChunkSet::asConst(hop2.host), shard, {8.0f},
-                              result.hostData(), ElementType::F32);
-  reference::dequantize(ChunkSet::asConst(hop1.host), map, gathered.hostData(),
-                        ElementType::F32);
   for (int replay = 0; replay < 2; ++replay) {
     checkCuda(cudaGraphLaunch(executable, stream), "replay");
     checkCuda(cudaStreamSynchronize(stream), "replay");
-    hop1.buffer.compare("graph: quantize");
-    hop2.buffer.compare("graph: reduce-quantize");
-    result.compare("graph: reduce");
-    gathered.compare("graph: dequantize");
+    chain.compare("graph");
   }
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
@@ -1147,10 +935,9 @@ void testGraph() {
 /// samples.
 class LargeTest {
 public:
-  explicit LargeTest(const SliceMap &map) : map(map) {
-    pattern.resize(kPeriod * 2);
+  explicit LargeTest(const SliceMap &map)
+      : map(map), elements(tensorElements(map)), pattern(kPeriod * 2) {
     fillTensor(pattern.data(), ElementType::BF16, kPeriod, Data::Normal);
-    elements = tensorElements(map);
     tensor = allocate(elements * 2);
     uint8_t *period = allocate(kPeriod * 2);
     checkCuda(
@@ -1168,84 +955,45 @@ public:
   }
 
   void run() {
-    WireFormat format = WireFormat::I4;
-    int64_t perChunk = map.elementsPerChunk();
-    ChunkLayout layout = getChunkLayout(perChunk, format, kBlock);
-    Chunks chunks{allocate(layout.chunkBytes * map.numChunks()),
-                  map.numChunks(),
-                  layout.chunkBytes,
-                  format,
-                  kBlock,
-                  ElementType::F32};
-    expectError(cudaSuccess,
-                quantize({tensor, ElementType::BF16}, map, chunks, nullptr),
-                "large quantize");
-    auto *bytes = static_cast<uint8_t *>(chunks.data);
-    auto valueAt = [&](int64_t c, int64_t e) {
-      int64_t index = map.tensorIndex(c, e);
-      return index < 0 ? 0.0f
-                       : reference::load(ElementType::BF16, pattern.data(),
-                                         index % kPeriod);
-    };
-    checkBlocks("large quantize", chunks, layout, valueAt);
-
-    uint8_t *copy = allocate(elements * 2);
-    expectError(cudaSuccess,
-                dequantize(ChunkSet::asConst(chunks), map,
-                           {copy, ElementType::BF16}, nullptr),
-                "large dequantize");
-    for (int i = 0; i < kSamples; ++i) {
-      int64_t c = pick(map.numChunks());
-      int64_t e = sample(i, perChunk);
-      int64_t index = map.tensorIndex(c, e);
-      if (index < 0)
-        continue;
-      uint8_t expected[2], got[2];
-      reference::store(ElementType::BF16, expected, 0,
-                       decodeAt(bytes + c * layout.chunkBytes, layout, e));
-      download(got, copy + 2 * index, 2);
-      check("large dequantize", std::memcmp(expected, got, 2) == 0, e);
-    }
+    Side input{Kind::BF16, tensor};
+    Side copy{Kind::BF16, allocate(elements * 2)};
+    Side chunks = makeChunks(map.numChunks(), map.elementsPerChunk());
+    launch("large quantize", {Operation::Quantize, map, input, chunks});
+    checkBlocks("large quantize", chunks, [&](int64_t index) {
+      return reference::load(ElementType::BF16, pattern.data(),
+                             index % kPeriod);
+    });
+    launch("large dequantize", {Operation::Dequantize, map, chunks, copy});
+    checkElements("large dequantize", map, copy, [&](int64_t c, int64_t e) {
+      return decodeAt(chunks.data + c * chunks.stride, map.elementsPerChunk(),
+                      e);
+    });
 
     // Two equal sources.
-    ChunkLayout whole = getChunkLayout(elements, format, kBlock);
-    uint8_t *sources = allocate(2 * whole.chunkBytes);
     SliceMap identity = makeMap(1, {}, elements, 1, {});
-    for (int s = 0; s < 2; ++s)
-      expectError(cudaSuccess,
-                  quantize({tensor, ElementType::BF16}, identity,
-                           {sources + s * whole.chunkBytes, 1, 0, format,
-                            kBlock, ElementType::F32},
-                           nullptr),
-                  "large source");
-    ConstChunks pair{sources, 2,      whole.chunkBytes,
-                     format,  kBlock, ElementType::F32};
-    expectError(cudaSuccess,
-                dequantizeReduceQuantize(pair, map, {}, chunks, nullptr),
-                "large reduce-quantize");
-    checkBlocks("large reduce-quantize", chunks, layout,
-                [&](int64_t c, int64_t e) {
-                  int64_t index = map.tensorIndex(c, e);
-                  return index < 0 ? 0.0f : 2 * decodeAt(sources, whole, index);
-                });
-    expectError(cudaSuccess,
-                dequantizeReduce(pair, identity, {}, {copy, ElementType::BF16},
-                                 nullptr),
-                "large reduce");
-    for (int i = 0; i < kSamples; ++i) {
-      int64_t e = sample(i, elements);
-      uint8_t expected[2], got[2];
-      reference::store(ElementType::BF16, expected, 0,
-                       2 * decodeAt(sources, whole, e));
-      download(got, copy + 2 * e, 2);
-      check("large reduce", std::memcmp(expected, got, 2) == 0, e);
+    Side sources = makeChunks(2, elements);
+    for (int64_t s = 0; s < 2; ++s) {
+      Side one = sources;
+      one.data += s * sources.stride;
+      one.count = 1;
+      launch("large source", {Operation::Quantize, identity, input, one});
     }
+    auto sumAt = [&](int64_t index) {
+      return 2 * decodeAt(sources.data, elements, index);
+    };
+    launch("large reduce-quantize",
+           {Operation::ReduceQuantize, map, sources, chunks});
+    checkBlocks("large reduce-quantize", chunks, sumAt);
+    launch("large reduce", {Operation::Reduce, identity, sources, copy});
+    checkElements("large reduce", identity, copy,
+                  [&](int64_t, int64_t e) { return sumAt(e); });
   }
 
 private:
   static constexpr int64_t kPeriod = 16777213; // prime
   static constexpr int64_t kBlock = 256;
   static constexpr int kSamples = 300;
+  static constexpr WireFormat kFormat = WireFormat::I4;
 
   uint8_t *allocate(int64_t bytes) {
     void *memory;
@@ -1254,9 +1002,16 @@ private:
     allocations.push_back(memory);
     return static_cast<uint8_t *>(memory);
   }
+  Side makeChunks(int64_t count, int64_t perChunk) {
+    int64_t stride = getChunkLayout(perChunk, kFormat, kBlock).chunkBytes;
+    return {Kind::I4, allocate(count * stride), count, stride, kBlock};
+  }
   static void download(void *host, const void *device, int64_t bytes) {
     checkCuda(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost),
               "download");
+  }
+  static void launch(const char *what, const Step &step) {
+    expectError(cudaSuccess, step.launch(), what);
   }
   static void check(const char *what, bool equal, int64_t element) {
     ++numChecks;
@@ -1267,31 +1022,51 @@ private:
   static int64_t sample(int i, int64_t count) {
     return i == 0 ? 0 : i == 1 ? count - 1 : pick(count);
   }
-  static float decodeAt(const uint8_t *chunk, const ChunkLayout &layout,
-                        int64_t e) {
+  /// Element `e` of a chunk of so many.
+  static float decodeAt(const uint8_t *chunk, int64_t perChunk, int64_t e) {
+    int64_t scales = getChunkLayout(perChunk, kFormat, kBlock).scalesOffset;
     uint8_t byte;
     uint16_t scale;
     download(&byte, chunk + e / 2, 1);
-    download(&scale, chunk + layout.scalesOffset + 2 * (e / kBlock), 2);
+    download(&scale, chunk + scales + 2 * (e / kBlock), 2);
     return decodeValue(unpackNibble(byte, e % 2), floatOfBF16Bits(scale));
   }
 
-  void checkBlocks(const char *what, const Chunks &chunks,
-                   const ChunkLayout &layout,
-                   const std::function<float(int64_t, int64_t)> &valueAt) {
+  /// Expects elements of a tensor that was written in the order `order`.
+  static void
+  checkElements(const char *what, const SliceMap &order, const Side &result,
+                const std::function<float(int64_t, int64_t)> &valueAt) {
+    for (int i = 0; i < kSamples; ++i) {
+      int64_t c = pick(order.numChunks());
+      int64_t e = sample(i, order.elementsPerChunk());
+      int64_t index = order.tensorIndex(c, e);
+      if (index < 0)
+        continue;
+      uint8_t expected[2], got[2];
+      reference::store(ElementType::BF16, expected, 0, valueAt(c, e));
+      download(got, result.data + 2 * index, 2);
+      check(what, std::memcmp(expected, got, 2) == 0, e);
+    }
+  }
+
+  /// Expects blocks of chunks of a tensor.
+  void checkBlocks(const char *what, const Side &chunks,
+                   const std::function<float(int64_t)> &valueOf) {
+    ChunkLayout layout =
+        getChunkLayout(map.elementsPerChunk(), kFormat, kBlock);
     for (int i = 0; i < kSamples / 10; ++i) {
       int64_t c = pick(chunks.count);
       int64_t block = sample(i, layout.blocks);
-      int64_t begin = block * chunks.block;
-      int64_t count = std::min(chunks.block, layout.elements - begin);
-      std::vector<float> values(count);
+      int64_t begin = block * kBlock;
+      int64_t count = std::min(kBlock, layout.elements - begin);
+      std::vector<float> values(count, 0.0f);
       for (int64_t e = 0; e < count; ++e)
-        values[e] = valueAt(c, begin + e);
-      ChunkLayout small = getChunkLayout(count, chunks.format, chunks.block);
+        if (int64_t index = map.tensorIndex(c, begin + e); index >= 0)
+          values[e] = valueOf(index);
+      ChunkLayout small = getChunkLayout(count, kFormat, kBlock);
       std::vector<uint8_t> expected(small.chunkBytes), got(small.chunkBytes);
-      quantizeChunk(values.data(), count, chunks.format, chunks.block,
-                    expected.data());
-      auto *chunk = static_cast<uint8_t *>(chunks.data) + c * layout.chunkBytes;
+      quantizeChunk(values.data(), count, kFormat, kBlock, expected.data());
+      const uint8_t *chunk = chunks.data + c * chunks.stride;
       download(got.data(), chunk + begin / 2, small.payloadBytes);
       download(got.data() + small.scalesOffset,
                chunk + layout.scalesOffset + 2 * block, 2);
@@ -1342,15 +1117,14 @@ TEST_P(Matrix, Row) {
   auto [operation, source, dest] = GetParam();
   rng.seed(static_cast<int>(operation) * 100 + static_cast<int>(source) * 10 +
            static_cast<int>(dest));
-  testRow(GetParam(), maps, quick);
+  testMaps(GetParam(), maps, quick);
+  if (!quick)
+    testData(GetParam());
 }
 
 std::string describeRow(const testing::TestParamInfo<SupportRow> &info) {
-  constexpr const char *kNames[] = {
-      "Quantize",      "Dequantize", "QuantizeDifference",
-      "DequantizeAdd", "Reduce",     "ReduceQuantize"};
-  return std::string(kNames[static_cast<int>(info.param.operation)]) + "_" +
-         str(info.param.source) + "_" + str(info.param.dest);
+  return std::string(str(info.param.operation)) + "_" + str(info.param.source) +
+         "_" + str(info.param.dest);
 }
 INSTANTIATE_TEST_SUITE_P(Support, Matrix, testing::ValuesIn(kSupport),
                          describeRow);

@@ -217,8 +217,8 @@ static cudaError_t queueQuantize(const char *name, Operation operation,
   return queue(
       name, std::move(accesses),
       [=, heldData = atHeld(held)] {
-        reference::quantize(at(source.data), source.type, map, translated(dest),
-                            heldData);
+        reference::quantize({at(source.data), source.type}, map,
+                            translated(dest), heldData);
       },
       target);
 }
@@ -263,8 +263,8 @@ static cudaError_t queueDequantize(const char *name, Operation operation,
   return queue(
       name, std::move(accesses),
       [=, heldData = atHeld(held)] {
-        reference::dequantize(translated(source), map, at(dest.data), dest.type,
-                              heldData);
+        reference::dequantize(translated(source), map,
+                              {at(dest.data), dest.type}, heldData);
       },
       target);
 }
@@ -308,7 +308,7 @@ cudaError_t kernels::dequantizeReduce(const ConstChunks &sources,
       "dequantizeReduce", std::move(accesses),
       [=] {
         reference::dequantizeReduce(translated(sources), map, reduction,
-                                    at(dest.data), dest.type);
+                                    {at(dest.data), dest.type});
       },
       target);
 }
