@@ -112,19 +112,24 @@ static bool choosesLayer(Operation *op) {
 // Finding paths
 //===----------------------------------------------------------------------===//
 
-SmallVector<Operation *> WeightPath::getLayerSlices() const {
-  SmallVector<Operation *> slices;
+SmallVector<Value> WeightPath::getIndices() const {
+  SmallVector<Value> indices;
+  if (layer)
+    for (const Layer::Term &term : layer->terms)
+      indices.push_back(term.index);
   for (const Step &step : steps)
     if (choosesLayer(step.op))
-      slices.push_back(step.op);
-  return slices;
+      indices.push_back(step.op->getOperand(1 + *getLayerDim(step.op)));
+  return indices;
 }
 
 int64_t WeightPath::getNumLayers() const {
-  int64_t layers = 1;
-  for (Operation *slice : getLayerSlices())
-    layers = multiplySaturating(
-        layers, typeOf(slice->getOperand(0)).getDimSize(*getLayerDim(slice)));
+  int64_t layers = layer ? typeOf(source).getDimSize(0) : 1;
+  for (const Step &step : steps)
+    if (choosesLayer(step.op))
+      layers = multiplySaturating(
+          layers,
+          typeOf(step.op->getOperand(0)).getDimSize(*getLayerDim(step.op)));
   return layers;
 }
 
@@ -228,7 +233,7 @@ public:
 
   /// False where `op` does something else to the layers, or anything to
   /// weights.
-  bool apply(Operation *op, LayerPath &path) {
+  bool apply(Operation *op, WeightPath::Layer &layer) {
     if (op->getNumOperands() == 0)
       return false;
     ArrayRef<int64_t> from = typeOf(op->getOperand(0)).getShape();
@@ -242,7 +247,7 @@ public:
       return false;
     if (isNamed(op, guest::kSlice)) {
       for (auto [index, dim] : llvm::enumerate(dims)) {
-        path.offset += getArrayOf(op, "start_indices")[index] * dim.stride;
+        layer.offset += getArrayOf(op, "start_indices")[index] * dim.stride;
         dim.size = to[index];
         // Where no second layer is left, the stride may be any number.
         if (dim.size > 1)
@@ -256,7 +261,7 @@ public:
     for (auto [index, dim] : llvm::enumerate(dims)) {
       if (to[index] == dim.size)
         continue;
-      path.terms.push_back({op->getOperand(1 + index), dim.stride, dim.size});
+      layer.terms.push_back({op->getOperand(1 + index), dim.stride, dim.size});
       dim.size = 1;
     }
     return true;
@@ -306,39 +311,37 @@ private:
 } // namespace
 
 /// Returns the type in which the layer of `path` is computed: the widest of its
-/// terms.
-static RankedTensorType getIndexType(const LayerPath &path) {
+/// indices.
+static RankedTensorType getIndexType(const WeightPath &path) {
   RankedTensorType widest;
-  for (const LayerPath::Term &term : path.terms)
-    if (RankedTensorType type = typeOf(term.index);
+  for (Value index : path.getIndices())
+    if (RankedTensorType type = typeOf(index);
         !widest ||
         type.getElementTypeBitWidth() > widest.getElementTypeBitWidth())
       widest = type;
   return widest ? widest
                 : RankedTensorType::get(
-                      {}, IntegerType::get(path.path.source.getContext(), 32));
+                      {}, IntegerType::get(path.source.getContext(), 32));
 }
 
 /// True if the numbers of all layers of the stack fit into the type in which
 /// they are computed. An index of eight bits may choose from a thousand layers,
 /// of which it reaches the first ones.
-static bool fitsIndexType(const LayerPath &path) {
+static bool fitsIndexType(const WeightPath &path) {
   Type index = getIndexType(path).getElementType();
-  return llvm::isUIntN(index.getIntOrFloatBitWidth() - 1,
-                       typeOf(path.path.source).getDimSize(0));
+  return llvm::isUIntN(index.getIntOrFloatBitWidth() - 1, path.getNumLayers());
 }
 
-std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
+std::optional<WeightPath> zpp::getLayerPath(const WeightPath &path) {
   RankedTensorType stack = typeOf(path.source);
   if (stack.getRank() < 2)
     return std::nullopt;
-  LayerPath result;
-  result.path.source = path.source;
+  WeightPath result{path.source, {}, WeightPath::Layer()};
   LayerTracker tracker(stack);
   ArrayRef<WeightPath::Step> steps = path.steps;
   while (!steps.empty()) {
     Operation *op = steps.front().op;
-    if (!tracker.apply(op, result))
+    if (!tracker.apply(op, *result.layer))
       return std::nullopt;
     steps = steps.drop_front();
     if (!tracker.isOneLayer(typeOf(op->getResult(0)).getShape()))
@@ -347,7 +350,7 @@ std::optional<LayerPath> zpp::getLayerPath(const WeightPath &path) {
           return choosesLayer(step.op);
         }))
       return std::nullopt;
-    llvm::append_range(result.path.steps, steps);
+    llvm::append_range(result.steps, steps);
     return fitsIndexType(result) ? std::optional(std::move(result))
                                  : std::nullopt;
   }
@@ -447,37 +450,23 @@ private:
 };
 } // namespace
 
-static LayerStack createStack(OpBuilder &builder, LayerStack source,
-                              ArrayRef<WeightPath::Step> steps) {
-  Location loc = source.value.getLoc();
-  StackBuilder stack(builder, std::move(source), loc);
-  for (const WeightPath::Step &step : steps)
+LayerStack zpp::createStack(OpBuilder &builder, const WeightPath &path) {
+  LayerStack source{path.source, {}};
+  if (path.layer)
+    source.layers.push_back(path.getNumLayers());
+  StackBuilder stack(builder, std::move(source), path.source.getLoc());
+  for (const WeightPath::Step &step : path.steps)
     stack.apply(step);
   return stack.getStack();
 }
 
-LayerStack zpp::createStack(OpBuilder &builder, const WeightPath &path) {
-  return ::createStack(builder, {path.source, {}}, path.steps);
-}
-
-LayerStack zpp::createStack(OpBuilder &builder, const LayerPath &path) {
-  Value source = path.path.source;
-  return ::createStack(builder, {source, {typeOf(source).getDimSize(0)}},
-                       path.path.steps);
-}
-
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
                             const LayerStack &stack, const WeightPath &path) {
-  SmallVector<Value> indices;
-  for (Operation *slice : path.getLayerSlices())
-    indices.push_back(slice->getOperand(1 + *getLayerDim(slice)));
-  return createLayerSlice(builder, loc, stack, indices);
-}
-
-Value zpp::createLayerSlice(OpBuilder &builder, Location loc,
-                            const LayerStack &stack, const LayerPath &path) {
-  Value layer = createIndex(builder, loc, getIndexType(path), path.offset);
-  for (const LayerPath::Term &term : path.terms)
+  if (!path.layer)
+    return createLayerSlice(builder, loc, stack, path.getIndices());
+  Value layer =
+      createIndex(builder, loc, getIndexType(path), path.layer->offset);
+  for (const WeightPath::Layer::Term &term : path.layer->terms)
     layer = addClampedIndex(builder, loc, layer, term.index, term.count,
                             term.factor);
   return createLayerSlice(builder, loc, stack, layer);

@@ -32,15 +32,31 @@ struct WeightPath {
     llvm::SmallVector<mlir::TypedAttr> splats;
   };
 
+  /// The number of one layer of [layers, weight...]: `offset` and the sum of
+  /// the terms.
+  struct Layer {
+    /// factor * (index, which the op that takes it limits to less than `count`)
+    struct Term {
+      mlir::Value index;
+      int64_t factor, count;
+    };
+    int64_t offset = 0;
+    llvm::SmallVector<Term> terms = {};
+  };
+
   /// One weight, or a stack of weights.
   mlir::Value source;
   /// The ops in order from the source, without barriers: element-wise ops on
   /// one tensor, casts of shape, slices, and dynamic slices that choose a
   /// layer.
   llvm::SmallVector<Step> steps;
+  /// If set, this layer of the source is chosen before the steps, of which none
+  /// chooses any.
+  std::optional<Layer> layer = std::nullopt;
 
-  /// Returns the ops that choose a layer, the outermost loop's first.
-  llvm::SmallVector<mlir::Operation *> getLayerSlices() const;
+  /// Returns the indices by which layers are chosen, the outermost loop's
+  /// first.
+  llvm::SmallVector<mlir::Value> getIndices() const;
   /// How many layers they choose from, or the largest number.
   int64_t getNumLayers() const;
   /// True if both apply the same ops to their sources. They may choose
@@ -64,35 +80,17 @@ std::optional<WeightPath> getWeightPathIn(mlir::Block &block, mlir::Value value,
                                           mlir::Operation *gather,
                                           ProvenanceAnalysis &provenances);
 
-/// A path that chooses one layer of [layers, weight...] and then works on that
-/// alone: its slices, of a part of the layers for instance, are an index.
-struct LayerPath {
-  /// factor * (index, which the op that takes it limits to less than `count`)
-  struct Term {
-    mlir::Value index;
-    int64_t factor, count;
-  };
-
-  /// The transformation of the layer.
-  WeightPath path;
-  /// The sum of these is the layer.
-  int64_t offset = 0;
-  llvm::SmallVector<Term> terms;
-};
-
-/// nullopt where `path` does something else.
-std::optional<LayerPath> getLayerPath(const WeightPath &path);
+/// Returns `path` as one that chooses a layer before all else: its slices, of a
+/// part of the layers for instance, become a number. nullopt where it does
+/// something else.
+std::optional<WeightPath> getLayerPath(const WeightPath &path);
 
 /// Applies the ops of `path` to all layers at once, at the insertion point.
 LayerStack createStack(mlir::OpBuilder &builder, const WeightPath &path);
 
-LayerStack createStack(mlir::OpBuilder &builder, const LayerPath &path);
-
 /// Extracts the layer of `stack` that `path` chooses, at the insertion point.
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
                              const LayerStack &stack, const WeightPath &path);
-mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
-                             const LayerStack &stack, const LayerPath &path);
 
 } // namespace zpp
 

@@ -218,13 +218,12 @@ Value GradientTerm::build(OpBuilder &builder, Value partial) const {
                getTensorType((*cast)->getResult(0)).getElementType().isF32();
   Value value = hops.build(builder, partial, layers.empty() ? 0 : count, inF32);
   // Up to the write of a layer, the steps work on that alone.
-  WeightPath path{value, {}};
+  WeightPath path{value, {}, WeightPath::Layer()};
   auto apply = [&] {
     path.source = value;
-    if (!layers.empty())
-      value = createStack(builder, LayerPath{path, 0, {}}).value;
-    else
-      value = createStack(builder, path).value;
+    if (layers.empty())
+      path.layer.reset();
+    value = createStack(builder, path).value;
     path.steps.clear();
   };
   for (Operation *step : placements) {

@@ -102,23 +102,23 @@ void WeightGathers::mergeLayers() {
     Value root = provenances.get(local).root;
     if (group.size() > 1 || !loopsOver.contains(root))
       continue;
-    std::optional<LayerPath> path = getLayerPath(gather);
+    std::optional<WeightPath> path = getLayerPath(gather);
     if (!path)
       continue;
     auto *first = llvm::find_if(known, [&](const auto &other) {
       return AllGatherOp(other.first).getType() == gather.getType() &&
              AllGatherOp(other.first).getAlong() == gather.getAlong() &&
-             areEqual(other.second.source, path->path.source) &&
-             other.second.doesTheSame(path->path);
+             areEqual(other.second.source, path->source) &&
+             other.second.doesTheSame(*path);
     });
     if (first == known.end()) {
-      known.push_back({gather, path->path});
+      known.push_back({gather, *path});
       first = &known.back();
     }
     merged[getKey(first->first)].push_back(gather);
   }
   for (auto &[key, group] : merged) {
-    if (!areGatheredAgain(group, getLayerPath(group.front())->path))
+    if (!areGatheredAgain(group, getLayerPath(group.front())->getNumLayers()))
       continue;
     for (AllGatherOp gather : group)
       gathers[getKey(gather)].clear();
@@ -127,14 +127,14 @@ void WeightGathers::mergeLayers() {
 }
 
 bool WeightGathers::areGatheredAgain(ArrayRef<AllGatherOp> group,
-                                     const WeightPath &path) {
+                                     int64_t layers) {
   int64_t times = 0;
   for (AllGatherOp gather : group)
     times = addSaturating(times, getTripCount(gather, provenances).value_or(1));
-  return times > cast<RankedTensorType>(path.source.getType()).getDimSize(0);
+  return times > layers;
 }
 
-std::optional<LayerPath> WeightGathers::getLayerPath(AllGatherOp gather) {
+std::optional<WeightPath> WeightGathers::getLayerPath(AllGatherOp gather) {
   Operation *ancestor = gather->getParentOp();
   while (ancestor && !manuals.contains(ancestor) &&
          !isa<FunctionOpInterface>(ancestor))

@@ -35,14 +35,12 @@ public:
   /// gathers from this stack.
   bool readsOtherSlices(AllGatherOp gather);
 
-  /// True if `group` gathers layers of the stack `path.source` more often than
-  /// it has some.
-  bool areGatheredAgain(llvm::ArrayRef<AllGatherOp> group,
-                        const WeightPath &path);
+  /// True if `group` gathers more often than there are `layers`.
+  bool areGatheredAgain(llvm::ArrayRef<AllGatherOp> group, int64_t layers);
 
   /// Returns the path from the argument of the step, or of its manual
-  /// computation, to the layer that `gather` gathers.
-  std::optional<LayerPath> getLayerPath(AllGatherOp gather);
+  /// computation, to the layer that `gather` gathers, which it chooses first.
+  std::optional<WeightPath> getLayerPath(AllGatherOp gather);
 
   ProvenanceAnalysis &getProvenances() { return provenances; }
   ManualComputations &getManuals() { return manuals; }

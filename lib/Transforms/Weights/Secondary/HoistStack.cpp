@@ -75,10 +75,7 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
   ShardType primary = plan.axes.primary;
   int64_t dim = primary.getDim();
 
-  bool hasPaths = stack.layerPaths.empty();
-  LayerStack weights = hasPaths
-                           ? createStack(builder, stack.paths.front())
-                           : createStack(builder, stack.layerPaths.front());
+  LayerStack weights = createStack(builder, stack.paths.front());
   ShardType stacked =
       weights.layers.empty()
           ? primary
@@ -118,10 +115,8 @@ void SecondaryRewriter::hoistStack(const SecondaryPlan &plan,
       continue;
     }
     noteBarrier(gather);
-    Value layer = hasPaths ? createLayerSlice(builder, gather.getLoc(), here,
-                                              stack.paths[index])
-                           : createLayerSlice(builder, gather.getLoc(), here,
-                                              stack.layerPaths[index]);
+    Value layer =
+        createLayerSlice(builder, gather.getLoc(), here, stack.paths[index]);
     gatherLayer(builder, gather, layer, layerType, plan.axes.inner);
   }
   if (passage)

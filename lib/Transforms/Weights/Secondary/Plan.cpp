@@ -354,7 +354,7 @@ SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
           number > 0 ? getWeightPath(getSource(gather).getLocal(), gather,
                                      ancestor, provenances)
                      : std::nullopt;
-      if (!path || path->getLayerSlices().size() != 1)
+      if (!path || path->getIndices().size() != 1)
         return std::nullopt;
     }
     Value index = getIterationIndex(getSource(gather).getLocal(), loop->loop,

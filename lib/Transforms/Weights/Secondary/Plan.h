@@ -37,10 +37,9 @@ struct KeepInBlock {
 /// The gathers lie in loops over a stack of weights: the secondary partitions
 /// of all layers are gathered in front of the loops.
 struct HoistStack {
-  /// The path of each gather.
+  /// The path of each gather: through loops, or to one layer, where gathers
+  /// take layers of the stack in different ways.
   llvm::SmallVector<WeightPath> paths;
-  /// The same, where the gathers take layers of the stack in different ways.
-  llvm::SmallVector<LayerPath> layerPaths;
   /// The first op with a gather in the block around all loops. Hoisted ops are
   /// inserted before it.
   mlir::Operation *anchor = nullptr;
@@ -131,6 +130,11 @@ private:
               llvm::ArrayRef<mlir::Operation *> computations);
   std::optional<HoistStack>
   hoistWithinComputation(llvm::ArrayRef<AllGatherOp> group);
+  /// The stack that all of `group` read on the paths of `getPath`, which takes
+  /// the number of one of them.
+  Decision<HoistStack>
+  hoistOn(llvm::ArrayRef<AllGatherOp> group,
+          llvm::function_ref<std::optional<WeightPath>(size_t)> getPath);
   Decision<HoistStack> hoistStack(llvm::ArrayRef<AllGatherOp> group,
                                   llvm::ArrayRef<mlir::Operation *> ancestors);
   /// True if a loop around what is kept computes the weight, which is gathered

@@ -49,30 +49,19 @@ Operation *SecondaryPlanner::getAnchor(AllGatherOp gather,
   return body.findAncestorOpInBlock(*gather.getOperation());
 }
 
-/// The stack that all gathers of `group` read. The gathers lie in `ancestors`,
-/// which are ops of one block or manual computations.
-Decision<HoistStack>
-SecondaryPlanner::hoistStack(ArrayRef<AllGatherOp> group,
-                             ArrayRef<Operation *> ancestors) {
+Decision<HoistStack> SecondaryPlanner::hoistOn(
+    ArrayRef<AllGatherOp> group,
+    llvm::function_ref<std::optional<WeightPath>(size_t)> getPath) {
   HoistStack stack;
-  auto getOuterValue = [](const WeightPath &path, Operation *ancestor) {
-    auto argument = dyn_cast<BlockArgument>(path.source);
-    return argument && argument.getOwner()->getParentOp() == ancestor
-               ? ancestor->getOperand(argument.getArgNumber())
-               : path.source;
-  };
-  for (auto [gather, ancestor] : llvm::zip_equal(group, ancestors)) {
-    std::optional<WeightPath> path =
-        getWeightPath(getSource(gather).getLocal(), gather, ancestor,
-                      gathers.getProvenances());
+  for (size_t number : llvm::seq(group.size())) {
+    std::optional<WeightPath> path = getPath(number);
     if (!path)
       return LeftAlone("the regions around the gathers of its weight are not "
                        "loops over one stack of weights");
     stack.paths.push_back(std::move(*path));
-    const WeightPath &first = stack.paths.front();
-    if (!gathers.areEqual(getOuterValue(stack.paths.back(), ancestor),
-                          getOuterValue(first, ancestors.front())) ||
-        !stack.paths.back().doesTheSame(first))
+    const WeightPath &first = stack.paths.front(), &last = stack.paths.back();
+    if (!gathers.areEqual(last.source, first.source) ||
+        !last.doesTheSame(first))
       return LeftAlone("the loops around the gathers of its weight read "
                        "different stacks of weights, or cast them differently");
   }
@@ -81,7 +70,21 @@ SecondaryPlanner::hoistStack(ArrayRef<AllGatherOp> group,
                       stack.paths.front().getNumLayers()))
     return LeftAlone("the stack of its weights has more elements than a tensor "
                      "can have");
-  stack.anchor = getAnchor(forward, ancestors.front());
+  return stack;
+}
+
+/// The stack that all gathers of `group` read. The gathers lie in `ancestors`,
+/// which are ops of one block or manual computations.
+Decision<HoistStack>
+SecondaryPlanner::hoistStack(ArrayRef<AllGatherOp> group,
+                             ArrayRef<Operation *> ancestors) {
+  Decision<HoistStack> stack = hoistOn(group, [&](size_t number) {
+    AllGatherOp gather = group[number];
+    return getWeightPath(getSource(gather).getLocal(), gather,
+                         ancestors[number], gathers.getProvenances());
+  });
+  if (stack)
+    stack->anchor = getAnchor(group.front(), ancestors.front());
   return stack;
 }
 
@@ -89,26 +92,14 @@ SecondaryPlanner::hoistStack(ArrayRef<AllGatherOp> group,
 std::optional<HoistStack>
 SecondaryPlanner::hoistLayers(ArrayRef<AllGatherOp> group,
                               ArrayRef<Operation *> ancestors) {
-  HoistStack stack;
-  for (AllGatherOp gather : group) {
-    std::optional<LayerPath> path = gathers.getLayerPath(gather);
-    if (!path)
-      return std::nullopt;
-    stack.layerPaths.push_back(std::move(*path));
-    const LayerPath &first = stack.layerPaths.front();
-    if (!gathers.areEqual(stack.layerPaths.back().path.source,
-                          first.path.source) ||
-        !stack.layerPaths.back().path.doesTheSame(first.path))
-      return std::nullopt;
-  }
-  AllGatherOp forward = group.front();
-  const WeightPath &path = stack.layerPaths.front().path;
-  auto source = cast<RankedTensorType>(path.source.getType());
-  if (!getStackedType(forward.getOperand().getType(), source.getDimSize(0)) ||
-      !gathers.areGatheredAgain(group, path))
+  Decision<HoistStack> stack = hoistOn(group, [&](size_t number) {
+    return gathers.getLayerPath(group[number]);
+  });
+  if (!stack ||
+      !gathers.areGatheredAgain(group, stack->paths.front().getNumLayers()))
     return std::nullopt;
-  stack.anchor = getAnchor(forward, ancestors.front());
-  return stack;
+  stack->anchor = getAnchor(group.front(), ancestors.front());
+  return std::move(*stack);
 }
 
 //===----------------------------------------------------------------------===//
@@ -152,10 +143,8 @@ static bool differsBetweenIterations(Value index, WhileView loop) {
 
 /// True if all iterations of `loop` gather the same along `path`.
 static bool isSameInIterations(const WeightPath &path, WhileView loop) {
-  return llvm::none_of(path.getLayerSlices(), [&](Operation *slice) {
-    return llvm::any_of(slice->getOperands().drop_front(), [&](Value index) {
-      return differsBetweenIterations(index, loop);
-    });
+  return llvm::none_of(path.getIndices(), [&](Value index) {
+    return differsBetweenIterations(index, loop);
   });
 }
 
@@ -220,35 +209,20 @@ SecondaryPlanner::hoistOnce(ArrayRef<AllGatherOp> group) {
 std::optional<HoistStack>
 SecondaryPlanner::hoistFromBlock(ArrayRef<AllGatherOp> group) {
   Block *common = getCommonBlock(group);
-  HoistStack stack;
-  for (AllGatherOp gather : group) {
-    std::optional<WeightPath> path =
-        getWeightPathIn(*common, getSource(gather).getLocal(), gather,
-                        gathers.getProvenances());
-    if (!path ||
-        (!stack.paths.empty() &&
-         (!gathers.areEqual(path->source, stack.paths.front().source) ||
-          !path->doesTheSame(stack.paths.front()))))
-      return std::nullopt;
-    stack.paths.push_back(std::move(*path));
-  }
-  AllGatherOp forward = group.front();
-  if (!getStackedType(forward.getOperand().getType(),
-                      stack.paths.front().getNumLayers()) ||
-      !gathersLayersAgain(stack, group, *common))
+  Decision<HoistStack> stack = hoistOn(group, [&](size_t number) {
+    AllGatherOp gather = group[number];
+    return getWeightPathIn(*common, getSource(gather).getLocal(), gather,
+                           gathers.getProvenances());
+  });
+  if (!stack || !gathersLayersAgain(*stack, group, *common))
     return std::nullopt;
-  stack.anchor = common->findAncestorOpInBlock(*forward);
-  return stack;
+  stack->anchor = common->findAncestorOpInBlock(*group.front());
+  return std::move(*stack);
 }
 
 int64_t SecondaryPlan::getNumLayers() const {
   const auto *stack = std::get_if<HoistStack>(&place.way);
-  if (!stack)
-    return 1;
-  if (!stack->paths.empty())
-    return std::max<int64_t>(stack->paths.front().getNumLayers(), 1);
-  Value source = stack->layerPaths.front().path.source;
-  return cast<RankedTensorType>(source.getType()).getDimSize(0);
+  return stack ? std::max<int64_t>(stack->paths.front().getNumLayers(), 1) : 1;
 }
 
 Operation *SecondaryPlanner::getLoopAfter(const SecondaryPlan &plan) {
@@ -258,16 +232,10 @@ Operation *SecondaryPlanner::getLoopAfter(const SecondaryPlan &plan) {
   WhileView loop = WhileView::get(stack->anchor);
   if (!loop)
     return nullptr;
-  auto isSame = [&](const WeightPath &path) {
-    return isSameInIterations(path, loop);
-  };
-  auto isSameLayer = [&](const LayerPath &path) {
-    return llvm::none_of(path.terms, [&](const LayerPath::Term &term) {
-      return differsBetweenIterations(term.index, loop);
-    });
-  };
-  return llvm::all_of(stack->paths, isSame) &&
-                 llvm::all_of(stack->layerPaths, isSameLayer)
+  return llvm::all_of(stack->paths,
+                      [&](const WeightPath &path) {
+                        return isSameInIterations(path, loop);
+                      })
              ? loop.getOperation()
              : nullptr;
 }
