@@ -90,16 +90,6 @@ private:
     return {};
   }
 
-  /// Returns the stacks that `loop` writes, and who reads them.
-  static SmallVector<std::pair<WrittenStack, StackReads>>
-  getStacks(const CountedLoop &loop, ProvenanceAnalysis &provenances) {
-    SmallVector<std::pair<WrittenStack, StackReads>> stacks;
-    for (unsigned index = 0; index < loop.loop.getNumCarried(); ++index)
-      if (auto stack = getWrittenStack(loop, index, provenances))
-        stacks.push_back({*stack, getReads(*stack, provenances)});
-    return stacks;
-  }
-
   /// Lets the loop of the backward pass gather weights again that the loop of
   /// the forward pass leaves to it as a stack of whole weights.
   void
@@ -121,7 +111,7 @@ private:
       std::map<std::pair<Block *, void *>, IterationValues> iterations;
       llvm::SmallDenseSet<Operation *> known;
       llvm::SetVector<Value> layers;
-      for (auto [stack, reads] : getStacks(*loop, provenances)) {
+      for (auto [stack, reads] : getWrittenStacks(*loop, provenances)) {
         AllGatherOp gather = getStackedGather(stack.layer);
         if (!gather || numGathersOf(gather, numGathers) > 1)
           continue;

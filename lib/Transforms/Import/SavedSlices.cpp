@@ -14,67 +14,32 @@
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
-#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace zpp;
 
-namespace {
-
-/// The most ops that make a layer again.
-constexpr size_t kMaxOps = 32;
-
-/// A layer that a loop gathers, of a stack that another loop has written.
-struct Reading {
-  /// The op that reads it, and its index.
-  Operation *slice;
-  Value index;
-  WrittenStack stack;
-  /// The layers, in the loop that wrote it, that it is made of, each with the
-  /// stack outside of the loop that it is cut from.
-  llvm::SmallMapVector<Value, Value, 2> sources;
-};
-
-/// Returns the layers of other stacks that the layer of `written` in the same
-/// iteration is made of, by ops that may be done again, with these stacks;
-/// empty if it is made of anything else.
-llvm::SmallMapVector<Value, Value, 2> getSources(const WrittenStack &written) {
-  WhileView loop = written.loop.loop;
-  llvm::SmallMapVector<Value, Value, 2> sources;
+/// True if few ops make the layer that `stack` has of an iteration, and one of
+/// them reads that layer of another stack: all else is no weight.
+static bool isMadeOfLayer(const WrittenStack &stack) {
+  constexpr size_t kMaxOps = 32;
   llvm::SetVector<Operation *> ops;
-  SmallVector<Value> pending{written.layer};
-  while (!pending.empty()) {
-    Operation *op = pending.pop_back_val().getDefiningOp();
-    if (!op || op->getBlock() != &loop.getBody() ||
-        !mayRepeat(op, Effort::Tensors))
-      return {};
-    if (!ops.insert(op))
-      continue;
-    if (ops.size() > kMaxOps)
-      return {};
-    if (getReadLayer(op) != written.loop.counter) {
-      llvm::append_range(pending, op->getOperands());
-      continue;
-    }
-    Value stack = op->getOperand(0);
-    if (auto argument = dyn_cast<BlockArgument>(stack);
-        argument && argument.getOwner() == &loop.getBody()) {
-      if (!loop.isInvariant(argument.getArgNumber()))
-        return {};
-      stack = loop.getInit(argument.getArgNumber());
-    }
-    auto type = dyn_cast<RankedTensorType>(stack.getType());
-    if (loop.contains(stack) || !type ||
-        type.getDimSize(0) != written.loop.trips)
-      return {};
-    sources[op->getResult(0)] = stack;
+  auto add = [&](Value value) {
+    Operation *op = value.getDefiningOp();
+    if (op && op->getBlock() == &stack.loop.getBody())
+      ops.insert(op);
+  };
+  add(stack.layer);
+  bool isMade = false;
+  for (size_t i = 0; i < ops.size() && ops.size() <= kMaxOps; ++i) {
+    isMade |= getReadLayer(ops[i]) == stack.loop.counter;
+    llvm::for_each(ops[i]->getOperands(), add);
   }
-  return sources;
+  return isMade && ops.size() <= kMaxOps;
 }
 
 /// True if what is gathered holds `value`, moved at most.
-bool isGathered(Value value) {
+static bool isGathered(Value value) {
   llvm::SetVector<Operation *> pending;
   pending.insert_range(value.getUsers());
   for (size_t index = 0; index < pending.size(); ++index) {
@@ -87,50 +52,9 @@ bool isGathered(Value value) {
   return false;
 }
 
-/// `value`, or what loops around it carry as it in all iterations.
-Value getOutside(Value value) {
-  while (auto argument = dyn_cast<BlockArgument>(value)) {
-    WhileView loop = WhileView::get(argument.getOwner()->getParentOp());
-    if (!loop || !loop.isInvariant(argument.getArgNumber()))
-      break;
-    value = loop.getInit(argument.getArgNumber());
-  }
-  return value;
-}
-
-/// Returns the layers that `loop` gathers and that another loop has written, in
-/// front of it or of a loop around it.
-SmallVector<Reading> findReadings(WhileView loop,
-                                  ProvenanceAnalysis &provenances) {
-  SmallVector<Reading> readings;
-  for (auto [index, operand] : llvm::enumerate(loop->getOperands())) {
-    auto made = dyn_cast<OpResult>(getOutside(operand));
-    if (!made || !loop.isInvariant(index))
-      continue;
-    std::optional<CountedLoop> other =
-        getCountedLoop(made.getOwner(), provenances);
-    std::optional<WrittenStack> stack =
-        other ? getWrittenStack(*other, made.getResultNumber(), provenances)
-              : std::nullopt;
-    if (!stack)
-      continue;
-    auto sources = getSources(*stack);
-    // Without any, it depends on nothing, and is no weight.
-    if (sources.empty())
-      continue;
-    for (Operation *user : loop.getCarried(index).getUsers())
-      if (Value layer = getReadLayer(user);
-          layer && user->getBlock() == &loop.getBody() &&
-          user->getOperand(0) == loop.getCarried(index) &&
-          isGathered(user->getResult(0)))
-        readings.push_back({user, layer, *stack, sources});
-  }
-  return readings;
-}
-
 /// Reshapes of `value`, which a reshape may have made itself, reshape what that
 /// was made from: the gather of a row then reads what its other gathers do.
-void skipReshapes(Value value) {
+static void skipReshapes(Value value) {
   Value source = value;
   while (Operation *op = source.getDefiningOp()) {
     if (!isNamed(op, guest::kReshape) || !isConsistentMovement(op))
@@ -148,30 +72,10 @@ void skipReshapes(Value value) {
   }
 }
 
-/// Makes a layer again where it is read. `inside` has what stands for each
-/// stack in the loop.
-void recompute(const Reading &reading,
-               const llvm::MapVector<Value, Value> &inside) {
-  OpBuilder builder(reading.slice);
-  Value zero;
-  Recomputation values([&](OpBuilder &builder, Value value) -> Value {
-    auto source = reading.sources.find(value);
-    if (source == reading.sources.end())
-      return {};
-    Operation *slice = value.getDefiningOp();
-    OperationState state(slice->getLoc(), slice->getName());
-    state.addOperands({inside.lookup(source->second), reading.index});
-    if (slice->getNumOperands() > 2 && !zero)
-      zero = createIndex(builder, slice->getLoc(),
-                         cast<RankedTensorType>(reading.index.getType()), 0);
-    state.operands.append(slice->getNumOperands() - 2, zero);
-    state.addTypes(value.getType());
-    state.propertiesAttr = slice->getPropertiesAsAttribute();
-    state.addAttributes(slice->getDiscardableAttrDictionary().getValue());
-    return builder.create(state)->getResult(0);
-  });
-  Value layer = values.get(builder, reading.stack.layer);
-  reading.slice->getResult(0).replaceAllUsesWith(layer);
+/// Has the readers of `slice` read `layer`, and what cuts it of several parts
+/// read these.
+static void replaceSlice(Operation *slice, Value layer) {
+  slice->getResult(0).replaceAllUsesWith(layer);
   Operation *whole = layer.getDefiningOp();
   while (isNamed(whole, guest::kReshape) &&
          whole->getOperand(0).getDefiningOp())
@@ -185,49 +89,36 @@ void recompute(const Reading &reading,
         user->erase();
         skipReshapes(part);
       }
-  eraseIfDead(layer);
+  eraseIfDead({layer, slice->getResult(0)});
 }
-
-} // namespace
 
 void zpp::recomputeSavedSlices(
     ModuleOp module, llvm::function_ref<void(Operation *slice)> onRewrite) {
-  SmallVector<WhileView> loops;
+  SmallVector<Operation *> loops;
   module.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (WhileView loop = WhileView::get(op))
-      loops.push_back(loop);
+    if (isWhile(op))
+      loops.push_back(op);
   });
-  ProvenanceAnalysis provenances;
-  for (WhileView loop : loops) {
-    SmallVector<Reading> readings = findReadings(loop, provenances);
-    if (readings.empty())
+  for (Operation *op : loops) {
+    // Valid until the module changes.
+    ProvenanceAnalysis provenances;
+    std::optional<CountedLoop> loop = getCountedLoop(op, provenances);
+    if (!loop)
       continue;
-    // Those stacks that the loop has already need not enter it again.
-    llvm::MapVector<Value, Value> inside;
-    SmallVector<Value> added;
-    for (const Reading &reading : readings)
-      for (auto [slice, stack] : reading.sources)
-        if (inside.insert({stack, {}}).second) {
-          for (auto [index, operand] : llvm::enumerate(loop->getOperands()))
-            if (operand == stack && loop.isInvariant(index))
-              inside[stack] = loop.getCarried(index);
-          if (!inside[stack])
-            added.push_back(stack);
-        }
-    if (!added.empty()) {
-      unsigned first = loop.getNumCarried();
-      WhileView extended = extendLoop(loop.getOperation(), added);
-      for (auto [index, stack] : llvm::enumerate(added))
-        inside[stack] = extended.getCarried(first + index);
-      extended.addNext(
-          ValueRange(extended.getBody().getArguments().drop_front(first)));
+    for (const auto &[stack, reads] : getWrittenStacks(*loop, provenances)) {
+      if (!isMadeOfLayer(stack))
+        continue;
+      for (const LayerRead &read : reads.layers) {
+        IterationValues iteration(*loop, read.index, [](Operation *op) {
+          return mayRepeat(op, Effort::Tensors);
+        });
+        if (!isGathered(read.slice->getResult(0)) ||
+            !iteration.canGet(stack.layer))
+          continue;
+        onRewrite(read.slice);
+        OpBuilder builder(read.slice);
+        replaceSlice(read.slice, iteration.get(builder, stack.layer));
+      }
     }
-    for (const Reading &reading : readings) {
-      recompute(reading, inside);
-      onRewrite(reading.slice);
-      eraseIfDead(Value(reading.slice->getResult(0)));
-    }
-    // The module has changed.
-    provenances = ProvenanceAnalysis();
   }
 }

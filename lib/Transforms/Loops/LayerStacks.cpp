@@ -121,6 +121,16 @@ StackReads zpp::getReads(const WrittenStack &stack,
   return reads;
 }
 
+SmallVector<std::pair<WrittenStack, StackReads>>
+zpp::getWrittenStacks(const CountedLoop &loop,
+                      ProvenanceAnalysis &provenances) {
+  SmallVector<std::pair<WrittenStack, StackReads>> stacks;
+  for (unsigned index = 0; index < loop.loop.getNumCarried(); ++index)
+    if (auto stack = getWrittenStack(loop, index, provenances))
+      stacks.push_back({*stack, getReads(*stack, provenances)});
+  return stacks;
+}
+
 void WrittenStack::erase() const {
   Operation *update = loop.loop.getNext(index).getDefiningOp();
   loop.loop.setNext(index, loop.loop.getCarried(index));

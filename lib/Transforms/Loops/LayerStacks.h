@@ -100,6 +100,10 @@ struct StackReads {
 };
 StackReads getReads(const WrittenStack &stack, ProvenanceAnalysis &provenances);
 
+/// Returns the stacks that `loop` writes, and who reads them.
+llvm::SmallVector<std::pair<WrittenStack, StackReads>>
+getWrittenStacks(const CountedLoop &loop, ProvenanceAnalysis &provenances);
+
 } // namespace zpp
 
 #endif // ZPP_LIB_TRANSFORMS_LOOPS_LAYERSTACKS_H
