@@ -74,12 +74,11 @@ public:
   /// Waits for what was started and returns the rank's status.
   Status synchronize();
 
-  /// Returns the time from waits until their operations were done, since it was
-  /// reset; 0 where streams wait.
-  std::chrono::steady_clock::duration getStalled() const {
-    return std::chrono::steady_clock::duration(stalled.load());
+  /// Returns the time from waits until their operations were done, since the
+  /// last call; 0 where streams wait.
+  std::chrono::steady_clock::duration takeStalled() {
+    return std::chrono::steady_clock::duration(stalled.exchange(0));
   }
-  void resetStalled() { stalled = 0; }
 
 protected:
   /// `patience` is passed to the queue of operations.

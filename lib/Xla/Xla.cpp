@@ -135,42 +135,14 @@ zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world, char *message,
   });
 }
 
-zpp_rt_status zpp_xla_world_record(zpp_xla_world *world, int64_t on,
-                                   char *message, size_t messageBytes) {
-  return zpp_rt_world_record(world ? world->world->handle : nullptr, on,
-                             message, messageBytes);
+zpp_rt_world *zpp_xla_world_get_runtime(zpp_xla_world *world) {
+  return world ? world->world->handle : nullptr;
 }
 
-zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world, const char *path,
-                                        char *message, size_t messageBytes) {
-  if (world)
-    for (auto &[ordinal, rank] : world->world->ranks)
-      (void)rank->synchronize(); // Times are known when operations are done.
-  return zpp_rt_world_write_trace(world ? world->world->handle : nullptr, path,
-                                  message, messageBytes);
-}
-
-zpp_rt_status zpp_xla_world_measure(zpp_xla_world *world, int64_t on,
-                                    char *message, size_t messageBytes) {
-  if (world && on)
-    for (auto &[ordinal, rank] : world->world->ranks)
-      rank->resetStalled();
-  return zpp_rt_world_measure(world ? world->world->handle : nullptr, on,
-                              message, messageBytes);
-}
-
-zpp_rt_status zpp_xla_world_visit_measures(zpp_xla_world *world,
-                                           zpp_rt_measure_function visit,
-                                           void *context, double *stalledUsec,
-                                           char *message, size_t messageBytes) {
+double zpp_xla_world_take_stalled(zpp_xla_world *world) {
   std::chrono::steady_clock::duration stalled{};
   if (world)
-    for (auto &[ordinal, rank] : world->world->ranks) {
-      (void)rank->synchronize(); // Samples are compared by then.
-      stalled = std::max(stalled, rank->getStalled());
-    }
-  if (stalledUsec)
-    *stalledUsec = std::chrono::duration<double, std::micro>(stalled).count();
-  return zpp_rt_world_visit_measures(world ? world->world->handle : nullptr,
-                                     visit, context, message, messageBytes);
+    for (auto &[ordinal, rank] : world->world->ranks)
+      stalled = std::max(stalled, rank->takeStalled());
+  return std::chrono::duration<double, std::micro>(stalled).count();
 }

@@ -249,8 +249,9 @@ TEST(CudaCalls, TracesHaveStreams) {
   std::string path =
       testing::TempDir() + "zpp-xla-" + std::to_string(getpid()) + ".json";
   char message[256] = "";
-  EXPECT_EQ(zpp_xla_world_write_trace(world.world, path.c_str(), message,
-                                      sizeof(message)),
+  zpp_xla_world_synchronize(world.world, nullptr, 0);
+  EXPECT_EQ(zpp_rt_world_write_trace(zpp_xla_world_get_runtime(world.world),
+                                     path.c_str(), message, sizeof(message)),
             ZPP_RT_OK)
       << message;
   std::stringstream text;

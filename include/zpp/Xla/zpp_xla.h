@@ -80,30 +80,14 @@ ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_synchronize(zpp_xla_world *world,
                                                       char *message,
                                                       size_t message_bytes);
 
-/* As zpp_rt_world_record. */
-ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_record(zpp_xla_world *world,
-                                                 int64_t on, char *message,
-                                                 size_t message_bytes);
+/* Returns the world of the runtime, for the functions of zpp_rt.h that record
+ * and measure. It belongs to `world`. NULL of NULL. */
+ZPP_RT_EXPORT zpp_rt_world *zpp_xla_world_get_runtime(zpp_xla_world *world);
 
-/* As zpp_rt_world_write_trace, after all operations on streams so far. */
-ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_write_trace(zpp_xla_world *world,
-                                                      const char *path,
-                                                      char *message,
-                                                      size_t message_bytes);
-
-/* As zpp_rt_world_measure. Starting also forgets how long steps have stood
- * still so far. */
-ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_measure(zpp_xla_world *world,
-                                                  int64_t on, char *message,
-                                                  size_t message_bytes);
-
-/* As zpp_rt_world_visit_measures, after all operations so far. Writes to
- * *stalled_usec, if it is not NULL, how long the waits of a rank took until
- * their operations were done, the longest of all ranks of this process; 0 with
- * streams, whose traces say it. */
-ZPP_RT_EXPORT zpp_rt_status zpp_xla_world_visit_measures(
-    zpp_xla_world *world, zpp_rt_measure_function visit, void *context,
-    double *stalled_usec, char *message, size_t message_bytes);
+/* Returns how long the waits of a rank have taken since the last call until
+ * their operations were done, in microseconds: the longest of all ranks of this
+ * process. 0 with streams, whose traces say it. */
+ZPP_RT_EXPORT double zpp_xla_world_take_stalled(zpp_xla_world *world);
 
 /* How long calls of the handlers have occupied XLA's threads since the last
  * call of this function: the median in microseconds and the number of calls,

@@ -57,6 +57,8 @@ class _HostTimes(ctypes.Structure):
 @dataclasses.dataclass
 class _World:
     handle: ctypes.c_void_p
+    #: The world of libzpp_rt.
+    runtime: ctypes.c_void_p
     #: Whether it has ranks in other processes.
     is_shared: bool
     #: The libraries of the loaded bundles, by id.
@@ -208,7 +210,7 @@ def record(is_on: bool) -> None:
         _is_recording = is_on
         _has_recorded = False
         for world in _worlds.values():
-            call(_library(), "zpp_xla_world_record", world.handle, is_on)
+            call(_library(), "zpp_rt_world_record", world.runtime, is_on)
 
 
 def is_recording() -> bool:
@@ -226,8 +228,10 @@ def write_traces(path: pathlib.Path) -> list[pathlib.Path]:
         for number, world in enumerate(_worlds.values()):
             place = path if number == 0 else path.with_name(
                 f"{path.stem}-world{number}{path.suffix}")
-            call(_library(), "zpp_xla_world_write_trace", world.handle,
-                  os.fsencode(place))
+            # Times are known when operations are done.
+            _library().zpp_xla_world_synchronize(world.handle, None, 0)
+            call(_library(), "zpp_rt_world_write_trace", world.runtime,
+                 os.fsencode(place))
             paths.append(place)
     return paths
 
@@ -236,20 +240,23 @@ def measure(is_on: bool) -> None:
     """Starts or stops sampling what operations quantize, on all worlds."""
     with _lock:
         for world in _worlds.values():
-            call(_library(), "zpp_xla_world_measure", world.handle, is_on)
+            call(_library(), "zpp_rt_world_measure", world.runtime, is_on)
+            if is_on:
+                _library().zpp_xla_world_take_stalled(world.handle)
 
 
 def read_measures() -> tuple[list[dict], float]:
     """The samples, with the fields of zpp_rt_measure, and the longest that a rank
     without streams has waited, in seconds."""
-    stalled, longest = ctypes.c_double(), 0.0
+    longest = 0.0
 
     def visit_all(visit):
         nonlocal longest
         for world in _worlds.values():
-            call(_library(), "zpp_xla_world_visit_measures", world.handle, visit,
-                 None, ctypes.byref(stalled))
-            longest = max(longest, stalled.value)
+            # Samples are compared by then.
+            _library().zpp_xla_world_synchronize(world.handle, None, 0)
+            call(_library(), "zpp_rt_world_visit_measures", world.runtime, visit, None)
+            longest = max(longest, _library().zpp_xla_world_take_stalled(world.handle))
 
     with _lock:
         found = collect(visit_all)
@@ -277,9 +284,10 @@ def _create_world(mesh: str, devices: Sequence[jax.Device]) -> _World:
     handle = ctypes.c_void_p()
     call(library, "zpp_xla_world_create", ctypes.byref(desc),
           ctypes.byref(handle))
-    world = _World(handle, is_shared=len(mine) < len(devices))
+    world = _World(handle, ctypes.c_void_p(library.zpp_xla_world_get_runtime(handle)),
+                   is_shared=len(mine) < len(devices))
     if not _is_recording:
-        call(library, "zpp_xla_world_record", world.handle, 0)
+        call(library, "zpp_rt_world_record", world.runtime, 0)
     return world
 
 
@@ -326,7 +334,10 @@ def _own_address(coordinator: str) -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(find_library("zpp_xla"))
+    library = ctypes.CDLL(find_library("zpp_xla"))
+    library.zpp_xla_world_get_runtime.restype = ctypes.c_void_p
+    library.zpp_xla_world_take_stalled.restype = ctypes.c_double
+    return library
 
 
 @functools.cache
