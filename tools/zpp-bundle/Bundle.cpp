@@ -22,11 +22,8 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/SHA256.h"
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <mutex>
-#include <thread>
 
 #include <fcntl.h>
 
@@ -340,46 +337,31 @@ static llvm::Expected<SmallString<128>> makeFolder(const llvm::Twine &prefix) {
   return fail(path, code);
 }
 
-/// The folder that is removed if a signal ends the process, if any. Who gives
-/// it another name or removes it has the lock. llvm::sys::RemoveFileOnSignal
-/// removes regular files alone.
-static std::string pending;
-static std::mutex pendingLock;
-
-[[noreturn]] static void endAtSignal(const sigset_t &signals) {
-  int number = SIGTERM;
-  sigwait(&signals, &number);
-  {
-    std::lock_guard<std::mutex> lock(pendingLock);
-    // A linker that still runs may write into it meanwhile.
-    for (int tries = 0;
-         tries < 100 && !pending.empty() && llvm::sys::fs::exists(pending);
-         ++tries) {
-      if (tries > 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      llvm::sys::fs::remove_directories(pending);
-    }
-    std::signal(number, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    std::raise(number);
+namespace {
+/// Has signals wait that would end the process, for as long as it lives.
+class SignalsWait {
+public:
+  SignalsWait() {
+    struct sigaction note{};
+    note.sa_handler = [](int number) { came = number; };
+    note.sa_flags = SA_RESTART;
+    for (auto [number, old] : llvm::zip_equal(kNumbers, actions))
+      if (sigaction(number, nullptr, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(number, &note, nullptr);
   }
-  std::_Exit(1);
-}
-
-void zpp::removeFolderAtSignal() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int number : {SIGHUP, SIGINT, SIGTERM}) {
-    struct sigaction action{};
-    if (sigaction(number, nullptr, &action) == 0 &&
-        action.sa_handler != SIG_IGN)
-      sigaddset(&signals, number);
+  ~SignalsWait() {
+    for (auto [number, old] : llvm::zip_equal(kNumbers, actions))
+      sigaction(number, &old, nullptr);
+    if (came)
+      std::raise(came);
   }
-  // All threads inherit this: the signals reach only the one that waits, which,
-  // unlike a handler, may do anything.
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread(endAtSignal, signals).detach();
-}
+
+private:
+  static constexpr int kNumbers[] = {SIGHUP, SIGINT, SIGTERM};
+  static inline volatile sig_atomic_t came = 0;
+  struct sigaction actions[std::size(kNumbers)] = {};
+};
+} // namespace
 
 /// Exchanges the names of two folders at one moment. False where the system or
 /// the file system cannot.
@@ -419,22 +401,18 @@ zpp::writeFolder(StringRef path,
   }
   SmallString<128> prefix(names::parent_path(target));
   names::append(prefix, "." + names::filename(target));
-  std::unique_lock<std::mutex> lock(pendingLock);
+  // llvm::sys::RemoveFileOnSignal removes regular files alone.
+  SignalsWait signals;
   auto made = makeFolder(prefix);
   if (!made)
     return made.takeError();
-  pending = made->str();
-  lock.unlock();
   SmallString<128> old;
   llvm::scope_exit cleanUp([&] {
     fs::remove_directories(*made);
     if (!old.empty())
       fs::remove_directories(old);
   });
-  llvm::Error error = fill(*made);
-  // Where a signal has removed the folder, the process ends here, silently.
-  lock.lock();
-  if (error)
+  if (llvm::Error error = fill(*made))
     return error;
   // What has the name of the new folder then is removed.
   if (exists && exchangeNames(*made, target))

@@ -66,16 +66,11 @@ std::string getDigest(llvm::StringRef text);
 
 /// Writes the folder `path`. `fill` puts the files into a new folder beside it,
 /// which is renamed when it is complete; if anything fails, nothing has
-/// changed. An older bundle is replaced. Anything else at `path` is left alone,
-/// with an error.
+/// changed, and a signal that ends the process waits. An older bundle is
+/// replaced. Anything else at `path` is left alone, with an error.
 llvm::Error
 writeFolder(llvm::StringRef path,
             llvm::function_ref<llvm::Error(llvm::StringRef folder)> fill);
-
-/// From now on, a signal that ends the process (SIGHUP, SIGINT or SIGTERM, if
-/// they are not ignored) first removes the folder that writeFolder has not
-/// completed. To be called before there are other threads.
-void removeFolderAtSignal();
 
 } // namespace zpp
 

@@ -132,8 +132,6 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
 }
 
 int main(int argc, char **argv) {
-  // Before LLVM handles signals, too, also those that were ignored.
-  zpp::removeFolderAtSignal();
   llvm::InitLLVM init(argc, argv);
   // If a file grows beyond the user's limit, let the write fail instead.
   std::signal(SIGXFSZ, SIG_IGN);
