@@ -183,7 +183,7 @@ install: build ## install to PREFIX (default: what CMake says)
 wheel: build ## a wheel of the Python package with all it needs, into build/wheel
 	cmake --build $(BUILD) --parallel $(JOBS) --target zpp-wheel
 	rm -rf $(BUILD)/wheel
-	cmake --install $(BUILD) --component wheel --prefix $(BUILD)/wheel/files > /dev/null
+	cmake --install $(BUILD) --component wheel --strip --prefix $(BUILD)/wheel/files > /dev/null
 	_PYTHON_HOST_PLATFORM=$$($(VENV_PYTHON) scripts/wheel_platform.py $(BUILD)/wheel/files) && \
 	  export _PYTHON_HOST_PLATFORM && \
 	  $(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps \

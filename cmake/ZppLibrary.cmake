@@ -46,9 +46,8 @@ endfunction()
 
 # zpp_add_library(NAME sources... [DEPENDS tablegen...] [LINK libraries...])
 #
-# A static library of the compiler on top of the MLIR dylib. A program with the
-# property ZPP_STATIC_MLIR links MLIR's archives itself instead; the two are
-# never mixed. NAME starts with Zpp; ZppFoo is exported as zpp::Foo.
+# A static library of the compiler on top of the MLIR dylib, unless a program links
+# MLIR's archives (zpp_link_mlir). NAME starts with Zpp; ZppFoo is exported as zpp::Foo.
 function(zpp_add_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
@@ -73,4 +72,34 @@ function(zpp_add_library name)
   set_property(GLOBAL APPEND PROPERTY ZPP_LIBRARIES ${name})
   install(TARGETS ${name} EXPORT ZppTargets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
+
+option(ZPP_STATIC_PROGRAMS
+  "Link LLVM into programs: they start in a tenth of the time, and run without LLVM" ON)
+# An embedder's dialects may be on top of the dylib.
+if(ZPP_STATIC_PROGRAMS AND NOT ZPP_STABLEHLO_DIALECTS)
+  file(GLOB ZPP_MLIR_ARCHIVES ${LLVM_LIBRARY_DIR}/libMLIR*.a ${LLVM_LIBRARY_DIR}/libLLVM*.a)
+  list(FILTER ZPP_MLIR_ARCHIVES EXCLUDE REGEX "CAPI")
+endif()
+# LLVM was built with them. Only their run-time libraries may be installed.
+find_library(ZPP_ZSTD NAMES zstd libzstd.so.1)
+find_library(ZPP_ZLIB NAMES z libz.so.1)
+# lld and gold can keep equal functions once: a tenth of a program.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -Wl,--icf=all ZPP_LINKER_HAS_ICF)
+
+# Links a program with MLIR: with its archives where there are some, otherwise with the
+# dylib, in which the loader relocates all of LLVM at each start.
+function(zpp_link_mlir name)
+  if(NOT ZPP_MLIR_ARCHIVES)
+    target_link_libraries(${name} PRIVATE MLIR LLVM)
+    return()
+  endif()
+  set_target_properties(${name} PROPERTIES ZPP_STATIC_MLIR ON)
+  target_link_libraries(${name} PRIVATE ZppOlderGlibc
+    -Wl,--start-group ${ZPP_MLIR_ARCHIVES} -Wl,--end-group
+    ${ZPP_ZSTD} ${ZPP_ZLIB} Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(${name} PRIVATE
+    -Wl,--gc-sections $<$<BOOL:${ZPP_LINKER_HAS_ICF}>:-Wl,--icf=all>
+    -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
 endfunction()

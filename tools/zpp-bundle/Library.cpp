@@ -12,6 +12,7 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "zpp/Pipelines/Host.h"
 #include "zpp/Support/OutputFile.h"
+#include "llvm/Config/Targets.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -33,17 +34,28 @@ using namespace zpp;
 // Compilation
 //===----------------------------------------------------------------------===//
 
-static Expected<std::unique_ptr<TargetMachine>>
-createTargetMachine(const Triple &triple, const LibraryOptions &options) {
-#ifdef ZPP_NATIVE_TARGET_ONLY
+/// Lets LLVM compile for this machine's processor and for those of hosts with
+/// GPUs.
+static void initializeTargets() {
   InitializeNativeTarget();
   InitializeNativeTargetAsmPrinter();
-#else
-  InitializeAllTargetInfos();
-  InitializeAllTargets();
-  InitializeAllTargetMCs();
-  InitializeAllAsmPrinters();
+#define ZPP_INITIALIZE(Name)                                                   \
+  LLVMInitialize##Name##TargetInfo();                                          \
+  LLVMInitialize##Name##Target();                                              \
+  LLVMInitialize##Name##TargetMC();                                            \
+  LLVMInitialize##Name##AsmPrinter();
+#if LLVM_HAS_X86_TARGET
+  ZPP_INITIALIZE(X86)
 #endif
+#if LLVM_HAS_AARCH64_TARGET
+  ZPP_INITIALIZE(AArch64)
+#endif
+#undef ZPP_INITIALIZE
+}
+
+static Expected<std::unique_ptr<TargetMachine>>
+createTargetMachine(const Triple &triple, const LibraryOptions &options) {
+  initializeTargets();
   std::string error;
   const llvm::Target *target = TargetRegistry::lookupTarget(triple, error);
   if (!target)
