@@ -11,6 +11,7 @@
 #include <cassert>
 #include <iterator>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 using namespace zpp;
@@ -24,55 +25,107 @@ bool zpp::operator==(const SymbolicValue::Term &a,
   return a.rank == b.rank && a.element == b.element && a.count == b.count;
 }
 
-bool zpp::operator==(const SymbolicValue &a, const SymbolicValue &b) {
-  return a.getTerms() == b.getTerms();
-}
+namespace {
+using Terms = std::vector<SymbolicValue::Term>;
 
-bool zpp::operator!=(const SymbolicValue &a, const SymbolicValue &b) {
-  return !(a == b);
-}
+struct TermsHash {
+  size_t operator()(const Terms &terms) const {
+    uint64_t hash = terms.size();
+    for (const SymbolicValue::Term &term : terms)
+      for (int64_t part : {term.rank, term.element, term.count})
+        hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+  }
+};
+
+/// All sums so far. The empty one has number 0.
+class SumTable {
+public:
+  static SumTable &get() {
+    static SumTable table;
+    return table;
+  }
+
+  const Terms &getTerms(uint32_t number) const { return *sums[number]; }
+
+  uint32_t getNumber(const Terms &terms) {
+    auto [it, isNew] = numbers.try_emplace(terms, sums.size());
+    if (isNew)
+      sums.push_back(&it->first);
+    return it->second;
+  }
+
+  uint32_t add(uint32_t a, uint32_t b, int64_t factor) {
+    auto [it, isNew] =
+        added.try_emplace({static_cast<uint64_t>(a) << 32 | b, factor}, 0);
+    if (isNew)
+      it->second = getNumber(merge(getTerms(a), getTerms(b), factor));
+    return it->second;
+  }
+
+private:
+  struct KeyHash {
+    size_t operator()(const std::pair<uint64_t, int64_t> &key) const {
+      uint64_t hash = (key.first ^ static_cast<uint64_t>(key.second) << 62) *
+                      0x9e3779b97f4a7c15;
+      return hash ^ hash >> 32;
+    }
+  };
+
+  static Terms merge(const Terms &a, Terms b, int64_t factor) {
+    for (SymbolicValue::Term &term : b)
+      term.count *= factor;
+    Terms merged;
+    merged.reserve(a.size() + b.size());
+    std::merge(
+        a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(merged),
+        [](const SymbolicValue::Term &a, const SymbolicValue::Term &b) {
+          return std::tie(a.rank, a.element) < std::tie(b.rank, b.element);
+        });
+    Terms sum;
+    for (const SymbolicValue::Term &term : merged) {
+      if (!sum.empty() && sum.back().rank == term.rank &&
+          sum.back().element == term.element)
+        sum.back().count += term.count;
+      else
+        sum.push_back(term);
+      if (sum.back().count == 0)
+        sum.pop_back();
+    }
+    return sum;
+  }
+
+  /// The keys stay where they are.
+  std::unordered_map<Terms, uint32_t, TermsHash> numbers = {{Terms(), 0}};
+  std::vector<const Terms *> sums = {&numbers.begin()->first};
+  /// Two numbers and the factor of the second one -> the number of the sum.
+  std::unordered_map<std::pair<uint64_t, int64_t>, uint32_t, KeyHash> added;
+};
+} // namespace
 
 SymbolicValue SymbolicValue::ofSource(int64_t rank, int64_t element) {
   SymbolicValue value;
-  value.terms.push_back({rank, element, 1});
+  value.number = SumTable::get().getNumber({{rank, element, 1}});
   return value;
 }
 
+const std::vector<SymbolicValue::Term> &SymbolicValue::getTerms() const {
+  return SumTable::get().getTerms(number);
+}
+
 SymbolicValue &SymbolicValue::operator+=(const SymbolicValue &other) {
-  add(other, 1);
+  number = SumTable::get().add(number, other.number, 1);
   return *this;
 }
 
 SymbolicValue &SymbolicValue::operator-=(const SymbolicValue &other) {
-  add(other, -1);
+  number = SumTable::get().add(number, other.number, -1);
   return *this;
-}
-
-void SymbolicValue::add(const SymbolicValue &other, int64_t factor) {
-  std::vector<Term> added = other.terms;
-  for (Term &term : added)
-    term.count *= factor;
-  std::vector<Term> merged;
-  merged.reserve(terms.size() + added.size());
-  std::merge(terms.begin(), terms.end(), added.begin(), added.end(),
-             std::back_inserter(merged), [](const Term &a, const Term &b) {
-               return std::tie(a.rank, a.element) < std::tie(b.rank, b.element);
-             });
-  terms.clear();
-  for (const Term &term : merged) {
-    if (!terms.empty() && terms.back().rank == term.rank &&
-        terms.back().element == term.element)
-      terms.back().count += term.count;
-    else
-      terms.push_back(term);
-    if (terms.back().count == 0)
-      terms.pop_back();
-  }
 }
 
 std::string SymbolicValue::str() const {
   std::string text;
-  for (const Term &term : terms) {
+  for (const Term &term : getTerms()) {
     if (!text.empty())
       text += " + ";
     if (term.count != 1)

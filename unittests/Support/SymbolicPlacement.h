@@ -30,7 +30,8 @@ namespace zpp {
 //===----------------------------------------------------------------------===//
 
 /// A formal sum of source elements. The empty sum is zero, as in padding. No
-/// element occurs 0 times.
+/// element occurs 0 times. Equal sums are kept once, since tensors have each of
+/// them many times; a value is the number of its sum.
 class SymbolicValue {
 public:
   /// Element `element` of the tensor that `rank` started with, `count` times.
@@ -44,20 +45,23 @@ public:
   static SymbolicValue ofSource(int64_t rank, int64_t element);
 
   /// Ordered by rank, then by element; each pair of these occurs once.
-  const std::vector<Term> &getTerms() const { return terms; }
+  const std::vector<Term> &getTerms() const;
   SymbolicValue &operator+=(const SymbolicValue &other);
   SymbolicValue &operator-=(const SymbolicValue &other);
   /// "0", or "r0[5] + 2*r1[5]" for element 5 once of rank 0, twice of rank 1.
   std::string str() const;
 
-private:
-  void add(const SymbolicValue &other, int64_t factor);
+  bool operator==(const SymbolicValue &other) const {
+    return number == other.number;
+  }
+  bool operator!=(const SymbolicValue &other) const {
+    return number != other.number;
+  }
 
-  std::vector<Term> terms;
+private:
+  uint32_t number = 0;
 };
 bool operator==(const SymbolicValue::Term &a, const SymbolicValue::Term &b);
-bool operator==(const SymbolicValue &a, const SymbolicValue &b);
-bool operator!=(const SymbolicValue &a, const SymbolicValue &b);
 
 /// The elements of a tensor or buffer in row-major order.
 using SymbolicTensor = std::vector<SymbolicValue>;
