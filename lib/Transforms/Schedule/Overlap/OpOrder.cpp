@@ -7,15 +7,16 @@
 
 #include "OpOrder.h"
 
-#include "mlir/IR/Block.h"
-
 using namespace mlir;
 using namespace zpp;
 
-OpOrder::OpOrder(Block &block) {
+/// The distance of two numbers between which there is no other op yet.
+static constexpr int64_t kRoom = int64_t(1) << 40;
+
+void OpOrder::numberAll() {
   int64_t number = 0;
   for (Operation &op : block)
-    places[&op].number = number++;
+    numbers[&op] = number += kRoom;
 }
 
 size_t OpOrder::countBefore(ArrayRef<Operation *> ops, Operation *op) const {
@@ -24,33 +25,24 @@ size_t OpOrder::countBefore(ArrayRef<Operation *> ops, Operation *op) const {
          ops.begin();
 }
 
-void OpOrder::replace(Operation *old, Operation *op) {
-  Place place = getPlace(old);
-  places.erase(old);
-  places[op] = place;
+void OpOrder::note(Operation *op) {
+  Operation *previous = op->getPrevNode(), *next = op->getNextNode();
+  int64_t begin = previous ? getNumber(previous) : 0;
+  int64_t end = next ? getNumber(next) : begin + kRoom;
+  if (end - begin < 2)
+    return numberAll();
+  numbers[op] = begin + (end - begin) / 2;
 }
 
 void OpOrder::moveBefore(Operation *op, Operation *next) {
-  Place place = getPlace(next);
-  assert(place.side == Place::Itself && "expected an op that has not moved");
-  places[op] = {place.number, Place::Before, numMoves++, 0};
   op->moveBefore(next);
-}
-
-void OpOrder::insertBefore(Operation *op, Operation *next) {
-  Place place = getPlace(next);
-  --place.position;
-  places[op] = place;
+  note(op);
 }
 
 void OpOrder::moveAfter(ArrayRef<Operation *> ops, Operation *previous) {
-  Place place = getPlace(previous);
-  assert(place.side == Place::Itself && "expected an op that has not moved");
-  int64_t batch = -numMoves++;
-  for (auto [position, op] : llvm::enumerate(ops)) {
-    places[op] = {place.number, Place::After, batch,
-                  static_cast<int64_t>(position)};
+  for (Operation *op : ops) {
     op->moveAfter(previous);
+    note(op);
     previous = op;
   }
 }

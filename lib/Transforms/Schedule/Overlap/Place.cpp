@@ -12,16 +12,15 @@ using namespace zpp;
 using namespace zpp::zero;
 
 namespace {
+/// Places ops, one after the other, from the beginning of the block to its end.
 class Placer {
 public:
-  explicit Placer(const BlockTransfers &transfers) : transfers(transfers) {
-    for (auto [position, op] : llvm::enumerate(transfers.getOps()))
-      places.push_back({static_cast<int64_t>(position), kInPlace, op});
-  }
+  explicit Placer(const BlockTransfers &transfers) : transfers(transfers) {}
 
   SmallVector<PlacedCall> run(ArrayRef<OverlapPlan::Call> calls) {
     SmallVector<PlacedCall> placed;
     for (const OverlapPlan::Call &call : calls) {
+      before = call.before;
       const Transfer &transfer = transfers[call.transfer];
       bool isStart = call.kind == OverlapPlan::Call::Start;
       StartOp start = transfer.start;
@@ -29,86 +28,81 @@ public:
       Operation *op = isStart ? start.getOperation() : wait.getOperation();
       if (isStart) {
         for (Operation *source : transfer.sources)
-          // It may stand earlier already, for other readers.
-          if (!isBefore(source, call.before))
-            bring(source, call.before);
+          // It may be available already, for other readers.
+          if (!isAvailable(source))
+            bring(source);
         for (Value input : start.getInputs())
-          if (Operation *source = getMissing(input, call.before))
-            bring(source, call.before);
+          if (Operation *source = getMissing(input))
+            bring(source);
       }
-      move(op, call.before);
+      place(op);
       if (!isStart)
         for (Operation *derived : transfer.derived)
-          bring(derived, call.before);
-      placed.push_back(
-          {op, call.kind, &transfer, transfers.getOp(call.before)});
+          bring(derived);
+      placed.push_back({op, call.kind, &transfer, transfers.getOp(before)});
     }
     apply();
     return placed;
   }
 
 private:
-  /// The position of the op before which an op is placed, and a number that
-  /// orders the ops placed there. The op at the position itself comes last.
-  struct Place {
-    int64_t before, number;
-    Operation *op;
-    bool operator<(const Place &other) const {
-      return std::tie(before, number) < std::tie(other.before, other.number);
-    }
-  };
-  static constexpr int64_t kInPlace = std::numeric_limits<int64_t>::max();
-
-  Place &getPlace(Operation *op) { return places[transfers.getPosition(op)]; }
-
-  bool isBefore(Operation *op, int64_t position) {
-    Place &place = getPlace(op);
-    return place.number == kInPlace ? place.before < position
-                                    : place.before <= position;
+  /// True if `op` is before the op at `before`.
+  bool isAvailable(Operation *op) const {
+    return isPlaced.contains(op) || transfers.getPosition(op) < before;
   }
 
-  void move(Operation *op, int64_t before) {
-    getPlace(op) = {before, numMoved++, op};
+  void place(Operation *op) {
+    places.emplace_back(before, op);
+    isPlaced.insert(op);
   }
 
   /// Returns the op of the block that `value`, a constant, comes from, if it is
-  /// not available at `before`; else null.
-  Operation *getMissing(Value value, int64_t before) {
+  /// not available; else null.
+  Operation *getMissing(Value value) const {
     Operation *source = value.getDefiningOp();
     return source && source->getBlock() == &transfers.getBlock() &&
-                   !isBefore(source, before) && transfers.isConstant(value)
+                   !isAvailable(source) && transfers.isConstant(value)
                ? source
                : nullptr;
   }
 
-  /// Moves `op`, and before it those of its constant operands that are not
-  /// available there.
-  void bring(Operation *op, int64_t before) {
+  /// Places `op`, and before it those of its constant operands that are not
+  /// available.
+  void bring(Operation *op) {
     SmallVector<std::pair<Operation *, unsigned>> path{{op, 0}};
     while (!path.empty()) {
       auto &[reader, next] = path.back();
       if (next == reader->getNumOperands()) {
-        move(reader, before);
+        place(reader);
         path.pop_back();
         continue;
       }
-      if (Operation *source = getMissing(reader->getOperand(next++), before))
+      if (Operation *source = getMissing(reader->getOperand(next++)))
         path.emplace_back(source, 0);
     }
   }
 
   /// Reorders the block.
   void apply() {
-    llvm::sort(places);
     Block &block = transfers.getBlock();
-    for (const Place &place : places)
-      place.op->moveBefore(&block, block.end());
+    const auto *next = places.begin();
+    for (auto [position, op] : llvm::enumerate(transfers.getOps())) {
+      for (; next != places.end() &&
+             next->first == static_cast<int64_t>(position);
+           ++next)
+        next->second->moveBefore(&block, block.end());
+      if (!isPlaced.contains(op))
+        op->moveBefore(&block, block.end());
+    }
   }
 
   const BlockTransfers &transfers;
-  /// The places of all ops of the block, by their original positions.
-  std::vector<Place> places;
-  int64_t numMoved = 0;
+  /// The position of the op that ops are placed before now. It only grows.
+  int64_t before = 0;
+  /// The ops that are placed, in their new order, each with the position of the
+  /// op that it is before.
+  SmallVector<std::pair<int64_t, Operation *>> places;
+  llvm::DenseSet<Operation *> isPlaced;
 };
 } // namespace
 

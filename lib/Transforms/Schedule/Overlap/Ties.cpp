@@ -400,7 +400,7 @@ void Ties::readLate(StartOp start, const Transfer &transfer) {
     operands.push_back(ties[ties.size() - 1].get());
   OpBuilder builder(readers.front());
   Operation *barrier = createBarrier(builder, start->getLoc(), operands);
-  order.insertBefore(barrier, readers.front());
+  order.note(barrier);
   for (auto [reader, result] : llvm::zip(readers, barrier->getResults()))
     reader->setOperand(0, result);
   if (!ties.empty())
@@ -450,7 +450,7 @@ Operation *Ties::tie(Operation *op, Value value) {
   value = getStorage(value, op);
   Operation *old = op;
   op = addTie(op, value);
-  order.replace(old, op);
+  order.note(op);
   transfers.replaceCall(old, op);
   moveReaders(value, op);
   value.replaceUsesWithIf(op->getResults().back(), [&](OpOperand &use) {

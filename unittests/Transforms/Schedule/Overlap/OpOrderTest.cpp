@@ -56,7 +56,7 @@ TEST_F(OpOrderTest, FollowsMoves) {
   order.moveBefore(ops[7], ops[2]);
   order.moveBefore(ops[6], ops[2]);
   check(order);
-  // The later batch stands directly after the op.
+  // The later ones stand directly after the op.
   order.moveAfter({ops[0], ops[1]}, ops[3]);
   order.moveAfter({ops[4]}, ops[3]);
   check(order);
@@ -67,10 +67,10 @@ TEST_F(OpOrderTest, FollowsReplacementsAndInsertions) {
   OpOrder order(*module->getBody());
   Operation *replacement = create(OpBuilder(ops[1]));
   ops[1]->erase();
-  order.replace(ops[1], replacement);
+  order.note(replacement);
   order.moveBefore(ops[3], ops[2]);
   Operation *inserted = create(OpBuilder(ops[3]));
-  order.insertBefore(inserted, ops[3]);
+  order.note(inserted);
   check(order);
 }
 
