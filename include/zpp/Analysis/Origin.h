@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Discardable attributes that link each collective of the output to the one of
-// the input that it replaces:
+// What links each collective of the output to the one of the input that it
+// replaces. docs/architecture.md has the attributes, and who reads them.
 //
 //   zpp.origin   {id, kind, role, rule, phase, group, weight, model_bytes,
 //                 trips, before, gets, lacks, floor, block}: the collective
@@ -14,20 +14,9 @@
 //                 can have, why it lacks others, and the narrowest format that
 //                 it may have. If several travel in one buffer, an array of
 //                 these, each with its `share` of the bytes of a chunk
-//   zpp.reason   the reason why it was left alone
-//   zpp.keep     its result is a secondary partition
-//   zpp.forward_only  on a gather: zero-regather has found that the backward
-//                pass does not read it; not in the output
-//   zpp.updated  on a gather of state: zero-send-updates decides about it; not
-//                in the output
 //   zpp.source   {properties, attributes} of the StableHLO op from which it was
 //                imported. If it is neither quantized nor split nor joined, it
-//                becomes this op again; not in the output
-//   zpp.origins  on a start: the origins of the exchanges in its function, with
-//                their reasons. The function has none, since starts can share
-//                it
-//
-// They are plain builtin attributes, which StableHLO keeps.
+//                becomes this op again
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,5 +1,4 @@
-//===- GradientProver.h - What shows that a sum is a gradient ----*- C++
-//-*-===//
+//===- GradientProver.h - What shows that a sum is a gradient ---*- C++ -*-===//
 //
 // Part of zpp, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,17 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A shape proves nothing: a covariance of activations has that of a square
-// weight. Two things tell a gradient from a statistic (docs/rules.md):
-//
-//   its partner   The gradient of W contracts an operand that a product with W
-//                 has contracted, or a recomputed or saved copy of it, and its
-//                 other operand follows from that product's result: over
-//                 floating-point values alone, not through a comparison, an
-//                 index or a rounding. `x.T @ x`, `onehot.T @ z` and `g.T @ g`
-//                 have no such partner. If W is added, or scales rows, its
-//                 gradient is a reduction of what follows from that.
-//   its name      JAX writes `transpose(jvp(...))` into the locations of what
-//                 autodiff makes, also behind XLA's partitioner.
+// weight. Two things tell a gradient from a statistic: its partner, and its
+// name (docs/rules.md, R9 and R10).
 //
 //===----------------------------------------------------------------------===//
 

@@ -112,35 +112,12 @@ def ImportCollectivesPass : Zpp_ModulePass<"zero-import-collectives"> {
     first. A collective that moves a bucket of several tensors becomes one per
     tensor if at least one of them is imported.
 
-    Where the value of a collective comes from and where it goes decide whether
-    it is a weight gather or a gradient scatter:
-
-    - A gather moves a *weight* if its operand comes from floating-point inputs
-      of the step that are weights, and if a gradient is computed from its
-      result. An input is a weight if the step returns it updated, if its
-      gradient is reduced, if the step returns it as it came and products
-      contract it, or if `weights-of` names it. Other inputs are data.
-    - A value is *state* if it reaches a result of the step element by element,
-      through elementwise ops, casts, slices and shape changes only: for example
-      a whole weight that is updated, or an average of weights. State is never
-      rounded.
-    - A scatter or an all-reduce with sum moves a *gradient* if there is a proof
-      of it, or if `gradients-of` says so. Its operand contracts what a product
-      with a weight has contracted, with what follows from that product; or
-      autodiff has given it its name. And a weight must be updated with it.
-
-    - A gather moves a *moment* if it is of a gradient, or of state that is made
-      of gradients, and if products contract it before it updates its weight.
-    - An all-to-all is an *exchange* if it moves rows of activations, or of
-      their cotangents, to products with weights that each device has for
-      itself, or from them. It is not imported: zero-quantize-exchanges rewrites
-      it.
-
-    The documentation (rules.md) numbers these rules. The one that decided is in
-    each remark and in the attribute `zpp.origin`.
-
-    - Axes along which all devices have the same data belong to another kind of
-      parallelism. Collectives along them stay exact.
+    Where the value of a collective comes from and where it goes decide which
+    role it has: it gathers a *weight*, sums a *gradient*, or moves a *moment*,
+    rows of an *exchange* with experts, or something else, which stays exact.
+    docs/rules.md has the rules, by number; the one that decided is in each
+    remark and in the attribute `zpp.origin`. An exchange is not imported:
+    zero-quantize-exchanges rewrites it.
 
     Every collective gets a `zpp.origin` attribute, from which `zero-report`
     knows what it was before the rewrite. An imported one also keeps the
