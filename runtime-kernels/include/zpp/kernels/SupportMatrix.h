@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The table of supported combinations of operation, source and destination.
-// Kernels are instantiated for its rows and launched through it. Other
-// combinations are cudaErrorInvalidValue. The tests go through all rows.
+// The supported combinations of operation, source and destination. Kernels are
+// instantiated for these and launched through them. Others are
+// cudaErrorInvalidValue. The tests go through all.
 //
 //===----------------------------------------------------------------------===//
 
@@ -86,98 +86,47 @@ ZPP_HOST_DEVICE constexpr int bitsOf(Kind kind) {
                              : 16;
 }
 
-struct SupportRow {
-  Operation operation;
-  Kind source;
-  Kind dest;
-};
-
-/// Blocks are those of isValidBlock() in every row.
-inline constexpr SupportRow kSupport[] = {
-    // clang-format off
-    {Operation::Quantize, Kind::F32,  Kind::I8},
-    {Operation::Quantize, Kind::F32,  Kind::I4},
-    {Operation::Quantize, Kind::BF16, Kind::I8},
-    {Operation::Quantize, Kind::BF16, Kind::I4},
-    {Operation::Quantize, Kind::F16,  Kind::I8},
-    {Operation::Quantize, Kind::F16,  Kind::I4},
-    // Reordering alone, for hops that are not quantized.
-    {Operation::Quantize, Kind::F32,  Kind::F32},
-    {Operation::Quantize, Kind::BF16, Kind::BF16},
-    {Operation::Quantize, Kind::F16,  Kind::F16},
-
-    {Operation::Dequantize, Kind::I8, Kind::F32},
-    {Operation::Dequantize, Kind::I8, Kind::BF16},
-    {Operation::Dequantize, Kind::I8, Kind::F16},
-    {Operation::Dequantize, Kind::I4, Kind::F32},
-    {Operation::Dequantize, Kind::I4, Kind::BF16},
-    {Operation::Dequantize, Kind::I4, Kind::F16},
-    {Operation::Dequantize, Kind::F32,  Kind::F32},
-    {Operation::Dequantize, Kind::BF16, Kind::BF16},
-    {Operation::Dequantize, Kind::F16,  Kind::F16},
-
-    {Operation::QuantizeDifference, Kind::F32,  Kind::I8},
-    {Operation::QuantizeDifference, Kind::F32,  Kind::I4},
-    {Operation::QuantizeDifference, Kind::BF16, Kind::I8},
-    {Operation::QuantizeDifference, Kind::BF16, Kind::I4},
-    {Operation::QuantizeDifference, Kind::F16,  Kind::I8},
-    {Operation::QuantizeDifference, Kind::F16,  Kind::I4},
-
-    {Operation::DequantizeAdd, Kind::I8, Kind::F32},
-    {Operation::DequantizeAdd, Kind::I8, Kind::BF16},
-    {Operation::DequantizeAdd, Kind::I8, Kind::F16},
-    {Operation::DequantizeAdd, Kind::I4, Kind::F32},
-    {Operation::DequantizeAdd, Kind::I4, Kind::BF16},
-    {Operation::DequantizeAdd, Kind::I4, Kind::F16},
-
-    {Operation::Reduce, Kind::I8, Kind::F32},
-    {Operation::Reduce, Kind::I8, Kind::BF16},
-    {Operation::Reduce, Kind::I8, Kind::F16},
-    {Operation::Reduce, Kind::I4, Kind::F32},
-    {Operation::Reduce, Kind::I4, Kind::BF16},
-    {Operation::Reduce, Kind::I4, Kind::F16},
-    {Operation::Reduce, Kind::F32,  Kind::F32},
-    {Operation::Reduce, Kind::F32,  Kind::BF16},
-    {Operation::Reduce, Kind::F32,  Kind::F16},
-    {Operation::Reduce, Kind::BF16, Kind::F32},
-    {Operation::Reduce, Kind::BF16, Kind::BF16},
-    {Operation::Reduce, Kind::BF16, Kind::F16},
-    {Operation::Reduce, Kind::F16,  Kind::F32},
-    {Operation::Reduce, Kind::F16,  Kind::BF16},
-    {Operation::Reduce, Kind::F16,  Kind::F16},
-
-    {Operation::ReduceQuantize, Kind::I8, Kind::I8},
-    {Operation::ReduceQuantize, Kind::I8, Kind::I4},
-    {Operation::ReduceQuantize, Kind::I4, Kind::I8},
-    {Operation::ReduceQuantize, Kind::I4, Kind::I4},
-    {Operation::ReduceQuantize, Kind::F32,  Kind::I8},
-    {Operation::ReduceQuantize, Kind::F32,  Kind::I4},
-    {Operation::ReduceQuantize, Kind::BF16, Kind::I8},
-    {Operation::ReduceQuantize, Kind::BF16, Kind::I4},
-    {Operation::ReduceQuantize, Kind::F16,  Kind::I8},
-    {Operation::ReduceQuantize, Kind::F16,  Kind::I4},
-    // clang-format on
-};
-
+/// Whether there are kernels for an operation. Blocks are those of
+/// isValidBlock() in any case.
 constexpr bool isSupported(Operation operation, Kind source, Kind dest) {
-  for (const SupportRow &row : kSupport)
-    if (row.operation == operation && row.source == source && row.dest == dest)
-      return true;
+  bool isEncoding = !isQuantized(source) && isQuantized(dest);
+  bool isDecoding = isQuantized(source) && !isQuantized(dest);
+  // Reordering alone, for hops that are not quantized.
+  bool isReordering = !isQuantized(source) && source == dest;
+  switch (operation) {
+  case Operation::Quantize:
+    return isEncoding || isReordering;
+  case Operation::Dequantize:
+    return isDecoding || isReordering;
+  case Operation::QuantizeDifference:
+    return isEncoding;
+  case Operation::DequantizeAdd:
+    return isDecoding;
+  case Operation::Reduce:
+    return !isQuantized(dest);
+  case Operation::ReduceQuantize:
+    return isQuantized(dest);
+  }
   return false;
 }
 
-/// Calls `visit(source, dest)`, both as std::integral_constant<Kind, ...>, for
-/// the row that matches, or returns cudaErrorInvalidValue.
-template <Operation op, size_t row = 0, typename Visitor>
+inline constexpr Kind kKinds[] = {Kind::F32, Kind::BF16, Kind::F16, Kind::I8,
+                                  Kind::I4};
+
+/// Calls `visit(source, dest)`, both as std::integral_constant<Kind, ...>, if
+/// the operation is supported, or returns cudaErrorInvalidValue.
+template <Operation op, size_t pair = 0, typename Visitor>
 cudaError_t dispatch(Kind source, Kind dest, const Visitor &visit) {
-  if constexpr (row == std::size(kSupport)) {
+  constexpr size_t kCount = std::size(kKinds);
+  if constexpr (pair == kCount * kCount) {
     return cudaErrorInvalidValue;
   } else {
-    if constexpr (kSupport[row].operation == op)
-      if (kSupport[row].source == source && kSupport[row].dest == dest)
-        return visit(std::integral_constant<Kind, kSupport[row].source>{},
-                     std::integral_constant<Kind, kSupport[row].dest>{});
-    return dispatch<op, row + 1>(source, dest, visit);
+    constexpr Kind from = kKinds[pair / kCount], to = kKinds[pair % kCount];
+    if constexpr (isSupported(op, from, to))
+      if (source == from && dest == to)
+        return visit(std::integral_constant<Kind, from>{},
+                     std::integral_constant<Kind, to>{});
+    return dispatch<op, pair + 1>(source, dest, visit);
   }
 }
 
