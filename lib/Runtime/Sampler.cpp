@@ -43,30 +43,6 @@ static float decode(WireFormat format, const uint8_t *codes, int64_t index,
   return decodeValue(loadCode(codes, index, format), floatOfBF16Bits(bits));
 }
 
-static float readElement(ElementType type, const uint8_t *data) {
-  if (type == ElementType::F32) {
-    float value;
-    std::memcpy(&value, data, sizeof(value));
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data, sizeof(bits));
-  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
-                                   : floatOfF16Bits(bits);
-}
-
-static float roundTo(ElementType type, float value) {
-  switch (type) {
-  case ElementType::F32:
-    return value;
-  case ElementType::BF16:
-    return floatOfBF16Bits(bf16BitsOfFloat(value));
-  case ElementType::F16:
-    return floatOfF16Bits(f16BitsOfFloat(value));
-  }
-  return value;
-}
-
 //===----------------------------------------------------------------------===//
 // Places
 //===----------------------------------------------------------------------===//
@@ -291,12 +267,10 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
 
 std::vector<float> Sampler::readInput(const Sample &sample) const {
   std::vector<float> values(sample.elements, 0.0f);
-  int64_t size = elementBytes(sample.type);
   for (const Run &run : sample.runs)
     for (int64_t i = run.element; i < run.element + run.count; ++i)
       if (run.index >= 0)
-        values[i] =
-            readElement(sample.type, bytes.data() + sample.input + i * size);
+        values[i] = readElement(sample.type, bytes.data() + sample.input, i);
   return values;
 }
 
@@ -337,14 +311,13 @@ Measure Sampler::compare(const Sample &sample) const {
         decode(sample.wire.format, codes, i, scales, i / sample.wire.block);
   if (sample.wire.isRotated)
     rotateChunk(received.data(), sample.elements, Rotation::Back);
-  int64_t size = elementBytes(sample.type);
   if (sample.held >= 0)
     for (const Run &run : sample.runs)
       for (int64_t i = run.element; i < run.element + run.count; ++i)
         if (run.index >= 0)
-          received[i] = addHeld(
-              readElement(sample.type, bytes.data() + sample.held + i * size),
-              received[i]);
+          received[i] =
+              addHeld(readElement(sample.type, bytes.data() + sample.held, i),
+                      received[i]);
   // Nobody gets what is padded.
   std::vector<bool> isPadded(sample.elements);
   for (const Run &run : sample.runs)

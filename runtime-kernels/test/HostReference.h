@@ -17,43 +17,10 @@
 #include "zpp/Support/QuantReference.h"
 #include "zpp/kernels/Kernels.h"
 
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 namespace zpp::kernels::reference {
-
-inline float load(ElementType type, const uint8_t *data, int64_t index) {
-  if (type == ElementType::F32) {
-    float value;
-    std::memcpy(&value, data + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * index, 2);
-  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
-                                   : floatOfF16Bits(bits);
-}
-
-inline void store(ElementType type, uint8_t *data, int64_t index, float value) {
-  bool isNan = std::isnan(value);
-  if (type == ElementType::F32) {
-    uint32_t bits = isNan ? 0x7fc00000u : bitsOfFloat(value);
-    std::memcpy(data + 4 * index, &bits, 4);
-    return;
-  }
-  bool isBF16 = type == ElementType::BF16;
-  uint16_t bits = isNan    ? (isBF16 ? 0x7fc0 : 0x7e00)
-                  : isBF16 ? bf16BitsOfFloat(value)
-                           : f16BitsOfFloat(value);
-  std::memcpy(data + 2 * index, &bits, 2);
-}
-
-inline float roundTo(ElementType type, float value) {
-  uint8_t bytes[4];
-  store(type, bytes, 0, value);
-  return load(type, bytes, 0);
-}
 
 /// Copies all bits of element `from` of `source` to element `to` of `dest`.
 inline void copyElement(ElementType type, uint8_t *dest, int64_t to,
@@ -76,7 +43,7 @@ inline std::vector<float> decode(const uint8_t *chunk, int64_t elements,
   std::vector<float> values(elements);
   if (format == WireFormat::None)
     for (int64_t i = 0; i < elements; ++i)
-      values[i] = load(type, chunk, i);
+      values[i] = readElement(type, chunk, i);
   else
     dequantizeChunk(chunk, elements, format, block, values.data());
   return values;
@@ -94,11 +61,11 @@ inline void quantize(const ConstTensor &tensor, const SliceMap &map,
     for (int64_t e = 0; e < elements; ++e) {
       int64_t index = map.tensorIndex(c, e);
       if (dest.format != WireFormat::None) {
-        values[e] = index < 0 ? 0.0f : load(type, source, index);
+        values[e] = index < 0 ? 0.0f : readElement(type, source, index);
         if (held && index >= 0)
-          values[e] = subtractHeld(values[e], load(type, held, index));
+          values[e] = subtractHeld(values[e], readElement(type, held, index));
       } else if (index < 0) {
-        store(type, chunk, e, 0.0f);
+        writeElement(type, 0.0f, chunk, e);
       } else {
         copyElement(type, chunk, e, source, index);
       }
@@ -131,8 +98,10 @@ inline void dequantize(const ConstChunks &source, const SliceMap &map,
       if (source.format == WireFormat::None)
         copyElement(type, dest, index, chunk, e);
       else
-        store(type, dest, index,
-              held ? addHeld(load(type, held, index), values[e]) : values[e]);
+        writeElement(type,
+                     held ? addHeld(readElement(type, held, index), values[e])
+                          : values[e],
+                     dest, index);
     }
   }
 }
@@ -162,7 +131,7 @@ inline void dequantizeReduce(const ConstChunks &sources, const SliceMap &map,
   for (size_t e = 0; e < sum.size(); ++e) {
     int64_t index = map.tensorIndex(0, e);
     if (index >= 0)
-      store(dest.type, static_cast<uint8_t *>(dest.data), index, sum[e]);
+      writeElement(dest.type, sum[e], dest.data, index);
   }
 }
 
@@ -174,8 +143,8 @@ inline void dequantizeReduceQuantize(const ConstChunks &sources,
       reduce(sources, map.outer * map.extent * map.inner, reduction.divisor);
   std::vector<uint8_t> tensor(sum.size() * 4 + 4);
   for (size_t i = 0; i < sum.size(); ++i)
-    store(ElementType::F32, tensor.data(), i,
-          roundTo(reduction.partial, sum[i]));
+    writeElement(ElementType::F32, roundTo(reduction.partial, sum[i]),
+                 tensor.data(), i);
   quantize({tensor.data(), ElementType::F32}, map, dest);
 }
 

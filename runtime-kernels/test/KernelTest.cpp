@@ -200,7 +200,7 @@ float makeValue(Data data, int64_t index, int64_t source = 0) {
 
 void fillTensor(uint8_t *bytes, ElementType type, int64_t elements, Data data) {
   for (int64_t i = 0; i < elements; ++i)
-    reference::store(type, bytes, i, makeValue(data, i));
+    writeElement(type, makeValue(data, i), bytes, i);
 }
 
 /// bf16 scales at both ends of 2^4 to 2^9, where sums of i4 cease to be exact,
@@ -225,7 +225,7 @@ void fillChunks(const Chunks &chunks, int64_t elements, Data data,
     auto *chunk = static_cast<uint8_t *>(chunks.data) + c * chunks.stride;
     if (chunks.format == WireFormat::None) {
       for (int64_t i = 0; i < elements; ++i)
-        reference::store(chunks.type, chunk, i, makeValue(data, i, c));
+        writeElement(chunks.type, makeValue(data, i, c), chunk, i);
     } else if (anyBits || data == Data::CloseScales) {
       ChunkLayout layout =
           getChunkLayout(elements, chunks.format, chunks.block);
@@ -489,9 +489,9 @@ void fillHeld(ElementType type, int64_t elements, const uint8_t *values,
     return fillTensor(held, type, elements, static_cast<Data>(pick(kNumData)));
   bool isEqual = pick(4) == 0;
   for (int64_t i = 0; i < elements; ++i) {
-    float value = reference::load(type, values, i);
-    reference::store(type, held, i,
-                     isEqual ? value : value * (1.0f + gauss(0.01f)));
+    float value = readElement(type, values, i);
+    writeElement(type, isEqual ? value : value * (1.0f + gauss(0.01f)), held,
+                 i);
   }
 }
 
@@ -619,8 +619,7 @@ void testScales() {
           for (int64_t step = pick(3); step > 0; --step)
             value = std::nextafter(value, pick(2) ? top : -top);
         }
-        reference::store(ElementType::F32, source.host.data, b * kBlock + i,
-                         value);
+        writeElement(ElementType::F32, value, source.host.data, b * kBlock + i);
       }
     }
     Operand dest = Operand::chunks(format, 1, kElements, kBlock);
@@ -822,7 +821,7 @@ void testManyDifferences() {
     weight = gauss(1.0f);
   auto writeWeights = [&](Operand &to) {
     for (int64_t i = 0; i < elements; ++i)
-      reference::store(ElementType::BF16, to.host.data, i, weights[i]);
+      writeElement(ElementType::BF16, weights[i], to.host.data, i);
     to.buffer.upload();
   };
   writeWeights(own);
@@ -840,9 +839,8 @@ void testManyDifferences() {
   double error = 0;
   for (int64_t i = 0; i < elements; ++i)
     error = std::max<double>(
-        error,
-        std::fabs(reference::load(ElementType::BF16, own.host.data, i) -
-                  reference::load(ElementType::BF16, tensor.host.data, i)));
+        error, std::fabs(readElement(ElementType::BF16, own.host.data, i) -
+                         readElement(ElementType::BF16, tensor.host.data, i)));
   ++numChecks;
   // A step of i4 of the last difference, and one of bf16.
   if (error > 0.05)
@@ -975,8 +973,7 @@ public:
     Side chunks = makeChunks(map.numChunks(), map.elementsPerChunk());
     launch("large quantize", {Operation::Quantize, map, input, chunks});
     checkBlocks("large quantize", chunks, [&](int64_t index) {
-      return reference::load(ElementType::BF16, pattern.data(),
-                             index % kPeriod);
+      return readElement(ElementType::BF16, pattern.data(), index % kPeriod);
     });
     launch("large dequantize", {Operation::Dequantize, map, chunks, copy});
     checkElements("large dequantize", map, copy, [&](int64_t c, int64_t e) {
@@ -1058,7 +1055,7 @@ private:
       if (index < 0)
         continue;
       uint8_t expected[2], got[2];
-      reference::store(ElementType::BF16, expected, 0, valueAt(c, e));
+      writeElement(ElementType::BF16, valueAt(c, e), expected, 0);
       download(got, result.data + 2 * index, 2);
       check(what, std::memcmp(expected, got, 2) == 0, e);
     }

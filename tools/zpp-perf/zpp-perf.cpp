@@ -66,35 +66,14 @@ static std::string quote(std::string_view text) {
 // Data
 //===----------------------------------------------------------------------===//
 
-static float readElement(ElementType type, const std::vector<uint8_t> &data,
-                         int64_t index) {
-  if (type == ElementType::F32) {
-    float value;
-    std::memcpy(&value, data.data() + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data.data() + 2 * index, 2);
-  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
-                                   : floatOfF16Bits(bits);
-}
-
 /// Elements in [-1, 1), different on each rank.
 static std::vector<uint8_t> makeData(ElementType type, int64_t elements,
                                      int64_t rank) {
   std::vector<uint8_t> data(elements * elementBytes(type));
   std::mt19937_64 engine(rank);
   std::uniform_real_distribution<float> distribution(-1, 1);
-  for (int64_t i = 0; i < elements; ++i) {
-    float value = distribution(engine);
-    if (type == ElementType::F32) {
-      std::memcpy(data.data() + 4 * i, &value, 4);
-    } else {
-      uint16_t bits = type == ElementType::BF16 ? bf16BitsOfFloat(value)
-                                                : f16BitsOfFloat(value);
-      std::memcpy(data.data() + 2 * i, &bits, 2);
-    }
-  }
+  for (int64_t i = 0; i < elements; ++i)
+    writeElement(type, distribution(engine), data.data(), i);
   return data;
 }
 
@@ -218,8 +197,8 @@ double Bench::getError(ElementType type, const std::vector<uint8_t> &measured,
   double distance = 0, norm = 0;
   int64_t elements = expected.size() / elementBytes(type);
   for (int64_t i = 0; i < elements; ++i) {
-    double want = readElement(type, expected, i);
-    double got = readElement(type, measured, i);
+    double want = readElement(type, expected.data(), i);
+    double got = readElement(type, measured.data(), i);
     distance += (got - want) * (got - want);
     norm += want * want;
   }

@@ -51,35 +51,6 @@ inline std::vector<const char *> getMeshes(const std::string &backend) {
 // Elements
 //===----------------------------------------------------------------------===//
 
-inline float readElement(ElementType type, const uint8_t *data, int64_t index) {
-  if (type == ElementType::F32) {
-    float value;
-    std::memcpy(&value, data + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * index, 2);
-  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
-                                   : floatOfF16Bits(bits);
-}
-
-/// A computed NaN has one bit pattern per type.
-inline void writeElement(ElementType type, float value, uint8_t *data,
-                         int64_t index) {
-  bool isNaN = value != value;
-  if (type == ElementType::F32) {
-    uint32_t bits = isNaN ? 0x7fc00000u : bitsOfFloat(value);
-    std::memcpy(data + 4 * index, &bits, 4);
-    return;
-  }
-  uint16_t bits;
-  if (type == ElementType::BF16)
-    bits = isNaN ? 0x7fc0 : bf16BitsOfFloat(value);
-  else
-    bits = isNaN ? 0x7e00 : f16BitsOfFloat(value);
-  std::memcpy(data + 2 * index, &bits, 2);
-}
-
 /// Elements of a type with all magnitudes, and with special values if asked
 /// for.
 inline Bytes makeTensor(ElementType type, int64_t elements, uint64_t seed,

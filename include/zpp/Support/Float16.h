@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Conversions between the 16-bit element types and f32 on the host. They work
-// on bit patterns, for compilers without these types. Widening is exact.
-// Narrowing rounds to nearest even, as hardware does. A NaN stays a NaN: it
-// becomes quiet and keeps its sign and the leading bits of its payload.
+// Conversions between the 16-bit element types and f32 on the host, and
+// elements of any type as f32. Conversions work on bit patterns, for compilers
+// without these types. Widening is exact. Narrowing rounds to nearest even, as
+// hardware does. A NaN stays a NaN: it becomes quiet and keeps its sign and the
+// leading bits of its payload.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,6 +17,9 @@
 #define ZPP_SUPPORT_FLOAT16_H
 
 #include "zpp/Support/BlockQuant.h"
+
+#include <cmath>
+#include <cstring>
 
 namespace zpp {
 
@@ -56,6 +60,43 @@ inline uint16_t f16BitsOfFloat(float value) {
   uint32_t rebiased = magnitude - ((127u - 15u) << 23);
   return static_cast<uint16_t>(
       sign | ((rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13));
+}
+
+/// Reads element `index` of `data`, which need not be aligned.
+inline float readElement(ElementType type, const void *data, int64_t index) {
+  auto *bytes = static_cast<const uint8_t *>(data);
+  if (type == ElementType::F32) {
+    float value;
+    std::memcpy(&value, bytes + 4 * index, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, bytes + 2 * index, sizeof(bits));
+  return type == ElementType::BF16 ? floatOfBF16Bits(bits)
+                                   : floatOfF16Bits(bits);
+}
+
+/// Writes element `index` of `data`, rounded. A NaN, as it was computed, gets
+/// the one bit pattern that it has in each type.
+inline void writeElement(ElementType type, float value, void *data,
+                         int64_t index) {
+  auto *bytes = static_cast<uint8_t *>(data);
+  if (std::isnan(value))
+    value = floatOfBits(0x7fc00000u);
+  if (type == ElementType::F32) {
+    std::memcpy(bytes + 4 * index, &value, sizeof(value));
+    return;
+  }
+  uint16_t bits = type == ElementType::BF16 ? bf16BitsOfFloat(value)
+                                            : f16BitsOfFloat(value);
+  std::memcpy(bytes + 2 * index, &bits, sizeof(bits));
+}
+
+/// Rounds `value` to a type.
+inline float roundTo(ElementType type, float value) {
+  uint32_t bits = 0;
+  writeElement(type, value, &bits, 0);
+  return readElement(type, &bits, 0);
 }
 
 } // namespace zpp
