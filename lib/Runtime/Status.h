@@ -10,10 +10,12 @@
 
 #include "zpp/Runtime/zpp_rt.h"
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -79,20 +81,52 @@ inline std::string describeRanks(const std::vector<int64_t> &ranks) {
   return text;
 }
 
+/// The error where ranks, of so many that are expected, left or were lost.
+enum class Loss { Left, Lost };
+inline Status getLoss(size_t numExpected, const std::vector<int64_t> &gone,
+                      Loss loss) {
+  const char *how = loss == Loss::Left ? "left"
+                    : gone.size() == 1 ? "was lost"
+                                       : "were lost";
+  return {ZPP_RT_RANK_LOST, "expected " + std::to_string(numExpected) +
+                                " ranks, but " + describeRanks(gone) + " " +
+                                how};
+}
+
+/// The error where ranks have not come in time.
+inline Status getTimeout(size_t numExpected, std::chrono::microseconds limit,
+                         const std::vector<int64_t> &missing) {
+  return {ZPP_RT_TIMEOUT, "expected " + std::to_string(numExpected) +
+                              " ranks within " + std::to_string(limit.count()) +
+                              " usec, but " + describeRanks(missing) +
+                              " did not arrive"};
+}
+
 /// The announcement of a rank about an exchange.
 struct Claim {
   int64_t rank;
-  const std::string &title;
-  std::string text;
+  std::string_view title;
+  std::string_view kind;
+  int64_t chunkBytes;
 };
 
-/// The error where two ranks of a group disagree about an exchange.
-inline Status mismatch(const Claim &first, const Claim &other) {
-  return {ZPP_RT_MISMATCH,
-          expected(first.text + " on all ranks, as on rank " +
-                       std::to_string(first.rank) + " in " + first.title,
-                   other.text + " on rank " + std::to_string(other.rank) +
-                       " in " + other.title)};
+/// Returns an error if two ranks of a group disagree about an exchange.
+inline Status compare(const Claim &first, const Claim &other) {
+  auto expect = [&](const std::string &here, const std::string &there) {
+    auto place = [](const Claim &claim) {
+      return " on rank " + std::to_string(claim.rank) + " in " +
+             std::string(claim.title);
+    };
+    return Status(ZPP_RT_MISMATCH,
+                  expected(here + " on all ranks, as" + place(first),
+                           there + place(other)));
+  };
+  if (first.kind != other.kind)
+    return expect(std::string(first.kind), std::string(other.kind));
+  if (first.chunkBytes != other.chunkBytes)
+    return expect("chunks of " + std::to_string(first.chunkBytes) + " bytes",
+                  std::to_string(other.chunkBytes));
+  return {};
 }
 
 } // namespace zpp::rt

@@ -14,26 +14,6 @@
 
 using namespace zpp::rt;
 
-/// How ranks were lost: they said goodbye, or their connections broke.
-enum class Loss { Left, Lost };
-
-static std::string getLoss(size_t numExpected, const std::vector<int64_t> &gone,
-                           Loss loss) {
-  const char *how = loss == Loss::Left ? "left"
-                    : gone.size() == 1 ? "was lost"
-                                       : "were lost";
-  return "expected " + std::to_string(numExpected) + " ranks, but " +
-         describeRanks(gone) + " " + how;
-}
-
-static Status getTimeout(size_t numExpected, std::chrono::microseconds limit,
-                         const std::vector<int64_t> &missing) {
-  return {ZPP_RT_TIMEOUT, "expected " + std::to_string(numExpected) +
-                              " ranks within " + std::to_string(limit.count()) +
-                              " usec, but " + describeRanks(missing) +
-                              " did not arrive"};
-}
-
 //===----------------------------------------------------------------------===//
 // Come and go
 //===----------------------------------------------------------------------===//
@@ -78,8 +58,7 @@ void ControlLedger::leave(int64_t rank) {
   if (hasFailed())
     return;
   if (!isComplete())
-    return failWorld(
-        {ZPP_RT_RANK_LOST, getLoss(numRanks(), {rank}, Loss::Left)});
+    return failWorld(getLoss(numRanks(), {rank}, Loss::Left));
   for (auto &[members, group] : groups) {
     if (std::find(members.begin(), members.end(), rank) == members.end())
       continue;
@@ -102,10 +81,10 @@ void ControlLedger::lose(const std::vector<int64_t> &lost) {
     const Group &group = *ranks[rank].pending.front().exchange->group;
     std::vector<int64_t> missing = getMissing(group, Member::Lost);
     if (!missing.empty())
-      notify(rank, {ZPP_RT_RANK_LOST, getTitle(rank),
-                    getLoss(group.members.size(), missing, Loss::Lost)});
+      notify(rank, getTitle(rank),
+             getLoss(group.members.size(), missing, Loss::Lost));
   }
-  failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), lost, Loss::Lost)});
+  failWorld(getLoss(numRanks(), lost, Loss::Lost));
 }
 
 void ControlLedger::fail(int64_t rank, std::string_view message) {
@@ -116,9 +95,7 @@ void ControlLedger::fail(int64_t rank, std::string_view message) {
                                  " failed: " + std::string(message)});
 }
 
-void ControlLedger::close() {
-  failWorld({ZPP_RT_RANK_LOST, getLoss(numRanks(), {0}, Loss::Left)});
-}
+void ControlLedger::close() { failWorld(getLoss(numRanks(), {0}, Loss::Left)); }
 
 //===----------------------------------------------------------------------===//
 // Exchanges
@@ -184,20 +161,14 @@ void ControlLedger::startClock(Group &group, TimePoint now) {
 }
 
 void ControlLedger::match(Group &group, TimePoint now) {
-  const Exchange &first = *group.queues[0].first->exchange;
-  for (size_t i = 1; i < group.members.size(); ++i) {
-    const Exchange &other = *group.queues[i].first->exchange;
-    auto disagree = [&](const std::string &a, const std::string &b) {
-      failRound(group, mismatch({group.members[0], first.title, a},
-                                {group.members[i], other.title, b}));
-    };
-    if (first.kind != other.kind)
-      return disagree(first.kind, other.kind);
-    if (first.chunkBytes != other.chunkBytes)
-      return disagree("chunks of " + std::to_string(first.chunkBytes) +
-                          " bytes",
-                      std::to_string(other.chunkBytes));
-  }
+  auto getClaim = [&](size_t member) {
+    const Exchange &exchange = *group.queues[member].first->exchange;
+    return Claim{group.members[member], exchange.title, exchange.kind,
+                 exchange.chunkBytes};
+  };
+  for (size_t i = 1; i < group.members.size(); ++i)
+    if (Status status = compare(getClaim(0), getClaim(i)); !status.ok())
+      return failRound(group, status);
   for (Group::Queue &queue : group.queues) {
     queue.first->isMatched = true;
     queue.pop();
@@ -252,8 +223,7 @@ void ControlLedger::inspect(Group &group) {
     return;
   std::vector<int64_t> missing = getMissing(group, Member::Left);
   if (!missing.empty() && !getWaiting(group).empty())
-    failRound(group, {ZPP_RT_RANK_LOST,
-                      getLoss(group.members.size(), missing, Loss::Left)});
+    failRound(group, getLoss(group.members.size(), missing, Loss::Left));
 }
 
 //===----------------------------------------------------------------------===//
@@ -305,12 +275,11 @@ void ControlLedger::failRound(const Group &group, const Status &cause) {
   std::string story;
   for (size_t i : getWaiting(group)) {
     int64_t rank = group.members[i];
-    Failure own{cause.code, group.queues[i].first->exchange->title,
-                cause.message};
+    const std::string &title = group.queues[i].first->exchange->title;
     if (story.empty())
-      story = "rank " + std::to_string(rank) +
-              " failed: " + own.getStatus().message;
-    notify(rank, std::move(own));
+      story = "rank " + std::to_string(rank) + " failed: " +
+              Failure{cause.code, title, cause.message}.getStatus().message;
+    notify(rank, title, cause);
   }
   failWorld({ZPP_RT_ABORTED, story});
 }
@@ -319,14 +288,15 @@ void ControlLedger::failWorld(const Status &cause) {
   if (!failure.set(cause))
     return;
   for (int64_t rank = 0; rank < numRanks(); ++rank)
-    notify(rank, {cause.code, getTitle(rank), cause.message});
+    notify(rank, getTitle(rank), cause);
 }
 
-void ControlLedger::notify(int64_t rank, Failure failure) {
+void ControlLedger::notify(int64_t rank, const std::string &title,
+                           const Status &cause) {
   if (ranks[rank].state != Member::Present || ranks[rank].knowsFailure)
     return;
   ranks[rank].knowsFailure = true;
-  notices.push_back({rank, std::move(failure)});
+  notices.push_back({rank, {cause.code, title, cause.message}});
 }
 
 std::string ControlLedger::getTitle(int64_t rank) const {

@@ -130,7 +130,8 @@ private:
   /// Members that wait in a round get `cause`. All others are told about it.
   void failRound(const Group &group, const Status &cause);
   void failWorld(const Status &cause);
-  void notify(int64_t rank, Failure failure);
+  /// Tells a rank why it must give up in the exchange of this title.
+  void notify(int64_t rank, const std::string &title, const Status &cause);
   /// Returns the exchange that `rank` waits in.
   std::string getTitle(int64_t rank) const;
 

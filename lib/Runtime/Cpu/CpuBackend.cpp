@@ -96,20 +96,13 @@ CpuRendezvous::getGroup(int64_t rank, const std::vector<AxisRef> &axes) {
 
 void CpuRendezvous::start(Group &group, Round &round) {
   round.hasStarted = true;
-  const ExchangeOperation &first = *round.arrivals[0].operation;
-  for (size_t i = 1; i < group.members.size(); ++i) {
-    const ExchangeOperation &other = *round.arrivals[i].operation;
-    auto disagree = [&](const std::string &a, const std::string &b) {
-      round.outcome = mismatch({group.members[0], first.name->title, a},
-                               {group.members[i], other.name->title, b});
-    };
-    if (std::strcmp(first.name->kind, other.name->kind) != 0)
-      return disagree(first.name->kind, other.name->kind);
-    if (first.chunkBytes != other.chunkBytes)
-      return disagree("chunks of " + std::to_string(first.chunkBytes) +
-                          " bytes",
-                      std::to_string(other.chunkBytes));
-  }
+  auto getClaim = [&](size_t member) {
+    const ExchangeOperation &operation = *round.arrivals[member].operation;
+    return Claim{group.members[member], operation.name->title,
+                 operation.name->kind, operation.chunkBytes};
+  };
+  for (size_t i = 1; i < group.members.size() && round.outcome.ok(); ++i)
+    round.outcome = compare(getClaim(0), getClaim(i));
 }
 
 Status CpuRendezvous::getObstacle(const Group &group,
@@ -122,9 +115,7 @@ Status CpuRendezvous::getObstacle(const Group &group,
         world.members[group.members[i]] == World::Member::Gone)
       gone.push_back(group.members[i]);
   if (!gone.empty())
-    return {ZPP_RT_RANK_LOST,
-            "expected " + std::to_string(group.members.size()) +
-                " ranks, but " + describeRanks(gone) + " left"};
+    return getLoss(group.members.size(), gone, Loss::Left);
   return {};
 }
 
@@ -155,11 +146,7 @@ Status CpuRendezvous::meet(int64_t rank, const ExchangeOperation &operation,
       for (size_t i = 0; i < group.members.size(); ++i)
         if (!round->arrivals[i].operation && !round->arrivals[i].hasGivenUp)
           missing.push_back(group.members[i]);
-      obstacle = {ZPP_RT_TIMEOUT,
-                  "expected " + std::to_string(group.members.size()) +
-                      " ranks within " +
-                      std::to_string(world.timeLimit.count()) + " usec, but " +
-                      describeRanks(missing) + " did not arrive"};
+      obstacle = getTimeout(group.members.size(), world.timeLimit, missing);
     }
     // From here on nobody may start this round: that would read `input`.
     round->arrivals[self] = {nullptr, nullptr, /*hasGivenUp=*/true};
