@@ -36,12 +36,7 @@ Status findBackend(const char *name, const BackendEntry *&backend);
 
 /// The state of a world, which ranks keep alive.
 struct WorldState {
-  WorldState(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-             std::string rendezvous, std::string token,
-             World::OnFailure onFailure,
-             std::optional<zpp_rt_exchanges> exchanges)
-      : world(std::move(mesh), timeLimit, isTraced, std::move(rendezvous),
-              std::move(token), std::move(onFailure), exchanges) {}
+  explicit WorldState(WorldFacts facts) : world(std::move(facts)) {}
   World world;
   std::unique_ptr<WorldBackend> backend;
 };

@@ -106,16 +106,16 @@ static Status createWorld(const zpp_rt_world_desc *given,
     return invalid(expected(
         "a token for the rendezvous " + quote(desc.rendezvous), "NULL"));
 
-  World::OnFailure onFailure;
+  std::function<void(const std::string &)> onFailure;
   if (desc.on_failure)
     onFailure = [call = desc.on_failure, context = desc.on_failure_context](
                     const std::string &message) {
       call(context, message.c_str());
     };
-  auto state = std::make_shared<WorldState>(
+  auto state = std::make_shared<WorldState>(WorldFacts{
       std::move(*mesh), std::chrono::microseconds(timeLimit), desc.trace != 0,
       desc.rendezvous ? desc.rendezvous : "", desc.token ? desc.token : "",
-      std::move(onFailure), exchanges);
+      std::move(onFailure), exchanges});
   auto create = exchanges ? backend->createExternal : backend->create;
   ZPP_RT_TRY(create(state->world, state->backend));
   *result = new zpp_rt_world{std::move(state)};

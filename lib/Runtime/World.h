@@ -25,34 +25,33 @@
 
 namespace zpp::rt {
 
-/// The state that the ranks of this process share. The first failure of any
-/// rank is the failure of the world. Ranks that wait for others watch for it.
-class World {
-public:
-  using OnFailure = std::function<void(const std::string &message)>;
-
-  World(Mesh mesh, std::chrono::microseconds timeLimit, bool isTraced,
-        std::string rendezvous, std::string token, OnFailure onFailure,
-        std::optional<zpp_rt_exchanges> exchanges)
-      : mesh(std::move(mesh)), timeLimit(timeLimit),
-        rendezvous(std::move(rendezvous)), token(std::move(token)),
-        exchanges(exchanges), members(this->mesh.numDevices(), Member::Absent),
-        onFailure(std::move(onFailure)) {
-    if (isTraced)
-      trace = std::make_unique<Trace>();
-  }
-
-  const Mesh mesh;
-  const std::chrono::microseconds timeLimit;
+/// The facts with which a world is created.
+struct WorldFacts {
+  Mesh mesh;
+  std::chrono::microseconds timeLimit;
+  bool isTraced;
   /// The endpoint at which processes find each other. Empty for a world in one
   /// process.
-  const std::string rendezvous;
+  std::string rendezvous;
   /// A secret of the processes of the job. Empty for a world in one process.
-  const std::string token;
+  std::string token;
+  /// Called once the world has failed. May be empty.
+  std::function<void(const std::string &message)> onFailure;
   /// The exchanges of the caller, or none if the back end has its own.
-  const std::optional<zpp_rt_exchanges> exchanges;
+  std::optional<zpp_rt_exchanges> exchanges;
+};
+
+/// The state that the ranks of this process share. The first failure of any
+/// rank is the failure of the world. Ranks that wait for others watch for it.
+class World : public WorldFacts {
+public:
+  explicit World(WorldFacts facts)
+      : WorldFacts(std::move(facts)),
+        trace(isTraced ? std::make_unique<Trace>() : nullptr),
+        members(mesh.numDevices(), Member::Absent) {}
+
   /// Null if nothing is recorded.
-  std::unique_ptr<Trace> trace;
+  const std::unique_ptr<Trace> trace;
   Measures measures;
 
   Status join(int64_t rank);
@@ -74,7 +73,6 @@ public:
   std::vector<Member> members;
 
 private:
-  const OnFailure onFailure;
   std::atomic<bool> isAnnounced{false};
 };
 
