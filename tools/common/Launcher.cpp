@@ -20,11 +20,6 @@
 using namespace zpp::tools;
 
 namespace {
-/// An error. It does not leave this file.
-struct LaunchError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 /// The variables of a launcher. The launcher has started this process if `rank`
 /// is set and, unless it is null, `marker` too.
 struct Launcher {
@@ -75,8 +70,9 @@ static constexpr Launcher kPlain = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
 
 static std::string quote(const std::string &text) { return "'" + text + "'"; }
 
-static LaunchError expected(const std::string &what, const std::string &got) {
-  return LaunchError("expected " + what + ", but got " + got);
+static std::runtime_error expected(const std::string &what,
+                                   const std::string &got) {
+  return std::runtime_error("expected " + what + ", but got " + got);
 }
 
 /// Reads a number of up to 18 digits, which fits. Job numbers of Slurm have
@@ -221,8 +217,8 @@ std::string Detector::getRendezvous() const {
 /// Reads a file that only this user may be able to read.
 static std::string readSecret(const std::string &path) {
   auto failed = [&] {
-    return LaunchError("cannot read the token from " + quote(path) + ": " +
-                       std::strerror(errno));
+    return std::runtime_error("cannot read the token from " + quote(path) +
+                              ": " + std::strerror(errno));
   };
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0)
@@ -232,7 +228,7 @@ static std::string readSecret(const std::string &path) {
   ssize_t size = -1;
   if (::fstat(file, &status) == 0)
     size = ::read(file, text, sizeof(text));
-  LaunchError error = failed();
+  std::runtime_error error = failed();
   ::close(file);
   if (size < 0)
     throw error;
@@ -295,29 +291,18 @@ Launch Detector::detect() {
 // Interface
 //===----------------------------------------------------------------------===//
 
-bool zpp::tools::detectLaunch(const std::string &rendezvous,
-                              const Environment &environment, Launch &launch,
-                              std::string &error) {
-  try {
-    launch = Detector(rendezvous, environment).detect();
-    return true;
-  } catch (const LaunchError &caught) {
-    error = caught.what();
-    return false;
-  }
+Launch zpp::tools::detectLaunch(const std::string &rendezvous,
+                                const Environment &environment) {
+  return Detector(rendezvous, environment).detect();
 }
 
-bool zpp::tools::getRanks(const Launch &launch, int64_t numRanks,
-                          RankRange &ranks, std::string &error) {
-  if (numRanks % launch.numProcesses != 0) {
-    error = "expected a number of processes that divides " +
-            std::to_string(numRanks) + " ranks, but got " +
-            std::to_string(launch.numProcesses);
-    return false;
-  }
-  ranks.count = numRanks / launch.numProcesses;
-  ranks.first = launch.process * ranks.count;
-  return true;
+RankRange zpp::tools::getRanks(const Launch &launch, int64_t numRanks) {
+  if (numRanks % launch.numProcesses != 0)
+    throw expected("a number of processes that divides " +
+                       std::to_string(numRanks) + " ranks",
+                   std::to_string(launch.numProcesses));
+  int64_t count = numRanks / launch.numProcesses;
+  return {launch.process * count, count};
 }
 
 std::string zpp::tools::getProcessFile(const std::string &path,

@@ -52,17 +52,17 @@ using Environment = std::function<const char *(const char *name)>;
 /// The token is in ZPP_TOKEN, or in the file that ZPP_TOKEN_FILE names, which
 /// only this user may be able to read.
 ///
-/// On failure returns false and sets `error`.
-bool detectLaunch(const std::string &rendezvous, const Environment &environment,
-                  Launch &launch, std::string &error);
+/// Throws std::runtime_error for what contradicts itself.
+Launch detectLaunch(const std::string &rendezvous,
+                    const Environment &environment);
 
 /// The ranks that a process runs. Each process gets the same number, in order.
 struct RankRange {
   int64_t first = 0;
   int64_t count = 0;
 };
-bool getRanks(const Launch &launch, int64_t numRanks, RankRange &ranks,
-              std::string &error);
+/// Throws std::runtime_error if that is not possible.
+RankRange getRanks(const Launch &launch, int64_t numRanks);
 
 /// Returns the file that this process writes in place of `path` if there are
 /// several processes: "trace.1.json" for "trace.json" and process 1.

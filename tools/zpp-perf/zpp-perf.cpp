@@ -311,13 +311,9 @@ static void run(int argc, char **argv) {
   if (!mesh)
     fail(error);
   checkOptions(options, *mesh);
-  tools::Launch launch;
-  tools::RankRange ranks;
-  if (!tools::detectLaunch(
-          options.rendezvous,
-          [](const char *name) { return std::getenv(name); }, launch, error) ||
-      !tools::getRanks(launch, mesh->numDevices(), ranks, error))
-    fail(error);
+  tools::Launch launch = tools::detectLaunch(
+      options.rendezvous, [](const char *name) { return std::getenv(name); });
+  tools::RankRange ranks = tools::getRanks(launch, mesh->numDevices());
 
   zpp_rt_world_desc desc{};
   desc.struct_size = sizeof(desc);

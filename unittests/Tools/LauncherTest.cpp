@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,13 +24,16 @@ using Variables = std::map<std::string, std::string>;
 /// Fills in `launch`, or returns the error.
 std::string detect(const Variables &variables, const std::string &rendezvous,
                    Launch &launch) {
-  std::string error;
   auto environment = [&](const char *name) -> const char * {
     auto it = variables.find(name);
     return it == variables.end() ? nullptr : it->second.c_str();
   };
-  detectLaunch(rendezvous, environment, launch, error);
-  return error;
+  try {
+    launch = detectLaunch(rendezvous, environment);
+    return "";
+  } catch (const std::runtime_error &error) {
+    return error.what();
+  }
 }
 
 /// "PROCESS of NUMBER, local LOCAL, at RENDEZVOUS", or the error.
@@ -197,14 +201,16 @@ TEST(Launcher, Ranks) {
   Launch launch;
   launch.process = 1;
   launch.numProcesses = 2;
-  RankRange ranks;
-  std::string error;
-  EXPECT_TRUE(getRanks(launch, 8, ranks, error));
+  RankRange ranks = getRanks(launch, 8);
   EXPECT_EQ(ranks.first, 4);
   EXPECT_EQ(ranks.count, 4);
-  EXPECT_FALSE(getRanks(launch, 7, ranks, error));
-  EXPECT_EQ(error, "expected a number of processes that divides 7 ranks, but "
-                   "got 2");
+  try {
+    getRanks(launch, 7);
+    FAIL();
+  } catch (const std::runtime_error &error) {
+    EXPECT_EQ(std::string(error.what()),
+              "expected a number of processes that divides 7 ranks, but got 2");
+  }
 }
 
 TEST(Launcher, FilesOfProcesses) {
