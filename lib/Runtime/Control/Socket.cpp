@@ -11,25 +11,18 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
 
 using namespace zpp::rt;
-
-// Linux turns off the signal for each send, other systems once per socket.
-#ifdef MSG_NOSIGNAL
-static constexpr int kSendFlags = MSG_NOSIGNAL;
-#else
-static constexpr int kSendFlags = 0;
-#endif
 
 static std::string describe(int error) {
   return std::generic_category().message(error);
@@ -41,11 +34,7 @@ void Descriptor::reset() {
 }
 
 /// Processes that this one starts must not hold connections open.
-static void prepare(const Descriptor &descriptor) {
-  ::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC);
-  ::fcntl(descriptor.get(), F_SETFL,
-          ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
-}
+static constexpr int kSocketFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 static void setOption(const Descriptor &socket, int level, int name,
                       int value) {
@@ -55,20 +44,12 @@ static void setOption(const Descriptor &socket, int level, int name,
 /// A host that has vanished is noticed within half a minute, whether or not
 /// there is something to send.
 static void prepareConnection(const Descriptor &connection) {
-  prepare(connection);
   setOption(connection, IPPROTO_TCP, TCP_NODELAY, 1);
   setOption(connection, SOL_SOCKET, SO_KEEPALIVE, 1);
-#ifdef TCP_KEEPIDLE
   setOption(connection, IPPROTO_TCP, TCP_KEEPIDLE, 10);
   setOption(connection, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   setOption(connection, IPPROTO_TCP, TCP_KEEPCNT, 4);
-#endif
-#ifdef TCP_USER_TIMEOUT
   setOption(connection, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
-#endif
-#ifdef SO_NOSIGPIPE
-  setOption(connection, SOL_SOCKET, SO_NOSIGPIPE, 1);
-#endif
 }
 
 //===----------------------------------------------------------------------===//
@@ -131,10 +112,10 @@ static Addresses resolve(const Endpoint &endpoint, std::string &error) {
 //===----------------------------------------------------------------------===//
 
 static Descriptor listenOn(const addrinfo &address, std::string &error) {
-  Descriptor listener(
-      ::socket(address.ai_family, address.ai_socktype, address.ai_protocol));
+  Descriptor listener(::socket(address.ai_family,
+                               address.ai_socktype | kSocketFlags,
+                               address.ai_protocol));
   if (listener) {
-    prepare(listener);
     setOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     if (address.ai_family == AF_INET6)
       setOption(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -187,7 +168,7 @@ Status zpp::rt::listenOn(Endpoint &endpoint, Descriptor &listener,
 
 IoResult zpp::rt::acceptFrom(const Descriptor &listener,
                              Descriptor &connection) {
-  int fd = ::accept(listener.get(), nullptr, nullptr);
+  int fd = ::accept4(listener.get(), nullptr, nullptr, kSocketFlags);
   int error = errno;
   connection = Descriptor(fd);
   if (connection) {
@@ -222,8 +203,9 @@ static bool isConnectedToItself(const Descriptor &connection) {
 
 static Descriptor connectTo(const addrinfo &address, Clock::time_point deadline,
                             std::string &error) {
-  Descriptor connection(
-      ::socket(address.ai_family, address.ai_socktype, address.ai_protocol));
+  Descriptor connection(::socket(address.ai_family,
+                                 address.ai_socktype | kSocketFlags,
+                                 address.ai_protocol));
   if (!connection) {
     error = describe(errno);
     return connection;
@@ -299,7 +281,7 @@ IoResult zpp::rt::send(const Descriptor &connection, const std::string &data,
                        size_t &sent) {
   while (sent < data.size()) {
     ssize_t size = ::send(connection.get(), data.data() + sent,
-                          data.size() - sent, kSendFlags);
+                          data.size() - sent, MSG_NOSIGNAL);
     if (size < 0)
       return classify(errno);
     sent += size;
@@ -312,26 +294,18 @@ IoResult zpp::rt::send(const Descriptor &connection, const std::string &data,
 //===----------------------------------------------------------------------===//
 
 Status WakeUp::create() {
-  int ends[2];
-  if (::pipe(ends) != 0)
-    return {ZPP_RT_SYSTEM_ERROR, expected("a pipe", quote(describe(errno)))};
-  readEnd = Descriptor(ends[0]);
-  writeEnd = Descriptor(ends[1]);
-  prepare(readEnd);
-  prepare(writeEnd);
+  event = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event)
+    return {ZPP_RT_SYSTEM_ERROR,
+            expected("an eventfd", quote(describe(errno)))};
   return {};
 }
 
-void WakeUp::signal() {
-  // A full pipe wakes the other thread, too.
-  char byte = 0;
-  [[maybe_unused]] ssize_t written = ::write(writeEnd.get(), &byte, 1);
-}
+void WakeUp::signal() { ::eventfd_write(event.get(), 1); }
 
 void WakeUp::clear() {
-  char buffer[64];
-  while (::read(readEnd.get(), buffer, sizeof(buffer)) == sizeof(buffer)) {
-  }
+  eventfd_t count;
+  ::eventfd_read(event.get(), &count);
 }
 
 int zpp::rt::getPollTimeout(Clock::time_point deadline) {

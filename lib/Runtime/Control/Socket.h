@@ -83,13 +83,12 @@ class WakeUp {
 public:
   Status create();
   /// Returns the descriptor to poll() for input.
-  int get() const { return readEnd.get(); }
+  int get() const { return event.get(); }
   void signal();
   void clear();
 
 private:
-  Descriptor readEnd;
-  Descriptor writeEnd;
+  Descriptor event;
 };
 
 /// Time until `deadline` for poll(), at least 0; rounded up.
