@@ -94,23 +94,21 @@ void ControlClient::announce(int64_t group, std::string_view kind,
   Lock lock(mutex);
   if (failure.has() || hasLeft)
     return;
-  auto it = definitions.find(
-      Exchange<std::string_view>{group, chunkBytes, clip(title, kMaxTitleBytes),
-                                 clip(kind, kMaxTitleBytes)});
+  Exchange exchange{group, chunkBytes, clip(title, kMaxTitleBytes),
+                    clip(kind, kMaxTitleBytes)};
+  auto it = definitions.find(exchange);
   if (it == definitions.end()) {
     // Only a program whose exchanges never repeat gets here.
     if (definitions.size() == kMaxDefinitions)
       definitions.clear();
-    Exchange<std::string> exchange{group, chunkBytes,
-                                   std::string(clip(title, kMaxTitleBytes)),
-                                   std::string(clip(kind, kMaxTitleBytes))};
+    const std::string &shown = std::get<2>(exchange);
     auto definition = std::make_shared<Definition>(
-        Definition{static_cast<uint32_t>(definitions.size()), exchange.title});
+        Definition{static_cast<uint32_t>(definitions.size()), shown});
     FrameWriter frame(outgoing, Frame::Define);
     frame.u32(definition->id)
         .i64(chunkBytes)
-        .text(exchange.kind)
-        .text(exchange.title);
+        .text(std::get<3>(exchange))
+        .text(shown);
     for (int64_t member : groups[group])
       frame.i64(member);
     it = definitions.emplace(std::move(exchange), std::move(definition)).first;

@@ -100,23 +100,8 @@ private:
     std::string title;
   };
 
-  /// The key of a definition.
-  template <typename Text> struct Exchange {
-    int64_t group;
-    int64_t chunkBytes;
-    Text title;
-    Text kind;
-
-    auto tie() const { return std::tie(group, chunkBytes, title, kind); }
-  };
-  /// Compares strings with views of them.
-  struct Before {
-    using is_transparent = void;
-    template <typename A, typename B>
-    bool operator()(const Exchange<A> &a, const Exchange<B> &b) const {
-      return a.tie() < b.tie();
-    }
-  };
+  /// The key of a definition: group, bytes of a chunk, title and kind.
+  using Exchange = std::tuple<int64_t, int64_t, std::string, std::string>;
 
   Status checkOptions() const;
   /// Connects, and finds out whether the other side is the server of the job.
@@ -170,8 +155,7 @@ private:
   /// Those that broadcast() has not returned yet.
   size_t broadcastBytes = 0;
   std::vector<std::vector<int64_t>> groups;
-  std::map<Exchange<std::string>, std::shared_ptr<const Definition>, Before>
-      definitions;
+  std::map<Exchange, std::shared_ptr<const Definition>> definitions;
   /// Announcements that are not known to be matched.
   std::deque<std::shared_ptr<const Definition>> pending;
   /// The last announcement; null before the first.
