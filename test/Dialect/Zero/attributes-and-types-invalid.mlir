@@ -86,27 +86,27 @@ func.func private @slices_factor() attributes {test.a = #zero.slices<dim = 0, fa
 
 // -----
 
-// expected-error@+1 {{expected fewer than 2^63 slices, but got a factor 4294967296}}
+// expected-error@+1 {{expected fewer than 2^63 slices, with factor, but got 4294967296}}
 func.func private @slices_overflow() attributes {test.a = #zero.slices<dim = 0, factors = [4294967296, 4294967296], chunk = [0]>}
 
 // -----
 
-// expected-error@+1 {{expected distinct positions in a list of 2 factors, but got 2}}
+// expected-error@+1 {{expected chunk factors in [0, 2), but got 2}}
 func.func private @slices_chunk() attributes {test.a = #zero.slices<dim = 0, factors = [2, 4], chunk = [2]>}
 
 // -----
 
-// expected-error@+1 {{expected distinct positions in a list of 2 factors, but got 1}}
+// expected-error@+1 {{expected different chunk factors, but got 1 twice}}
 func.func private @slices_chunk_twice() attributes {test.a = #zero.slices<dim = 0, factors = [2, 4], chunk = [1, 1]>}
 
 // -----
 
-// expected-error@+1 {{expected a stage below 2, but got 2}}
+// expected-error@+1 {{expected a stage in [0, 2), but got 2}}
 func.func private @slices_stage() attributes {test.a = #zero.slices<dim = 0, factors = [2], chunk = [0], stage = 2 of 2>}
 
 // -----
 
-// expected-error@+1 {{expected a stage below 0, but got 0}}
+// expected-error@+1 {{expected at least one stage, but got 0}}
 func.func private @slices_stages() attributes {test.a = #zero.slices<dim = 0, factors = [2], chunk = [0], stage = 0 of 0>}
 
 // -----

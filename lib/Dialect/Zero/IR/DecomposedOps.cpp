@@ -15,55 +15,18 @@ using namespace zpp::zero;
 // Decomposed ops
 //===----------------------------------------------------------------------===//
 
-/// A local op on buffers reads its input and overwrites its destination. On
-/// tensors it has no effects.
-static void addLocalEffects(Effects &effects, OpOperand &input,
-                            OpOperand &init) {
-  if (isa<MemRefType>(input.get().getType()))
-    effects.emplace_back(MemoryEffects::Read::get(), &input);
-  if (isa<MemRefType>(init.get().getType()))
-    effects.emplace_back(MemoryEffects::Write::get(), &init);
-}
-
-#define ZPP_LOCAL_EFFECTS(OP)                                                  \
-  void OP::getEffects(Effects &effects) {                                      \
-    addLocalEffects(effects, getInputMutable(), getInitMutable());             \
+void zpp::zero::addLocalEffects(Operation *op, Effects &effects) {
+  auto local = cast<DestinationStyleOpInterface>(op);
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (!isa<MemRefType>(operand.get().getType()))
+      continue;
+    if (local.isDpsInit(&operand))
+      effects.emplace_back(MemoryEffects::Write::get(), &operand);
+    else
+      effects.emplace_back(MemoryEffects::Read::get(), &operand);
   }
-ZPP_LOCAL_EFFECTS(PackSlicesOp)
-ZPP_LOCAL_EFFECTS(UnpackSlicesOp)
-ZPP_LOCAL_EFFECTS(QuantizeOp)
-ZPP_LOCAL_EFFECTS(DequantizeOp)
-ZPP_LOCAL_EFFECTS(ReduceOp)
-ZPP_LOCAL_EFFECTS(DequantizeReduceOp)
-ZPP_LOCAL_EFFECTS(DequantizeReduceQuantizeOp)
-#undef ZPP_LOCAL_EFFECTS
-
-/// The same for an op that also reads what is held of a tensor.
-static void addDifferenceEffects(Effects &effects, OpOperand &input,
-                                 OpOperand &held, OpOperand &init) {
-  if (isa<MemRefType>(held.get().getType()))
-    effects.emplace_back(MemoryEffects::Read::get(), &held);
-  addLocalEffects(effects, input, init);
-}
-
-void QuantizeDifferenceOp::getEffects(Effects &effects) {
-  addDifferenceEffects(effects, getInputMutable(), getHeldMutable(),
-                       getInitMutable());
-}
-
-void DequantizeAddOp::getEffects(Effects &effects) {
-  addDifferenceEffects(effects, getInputMutable(), getHeldMutable(),
-                       getInitMutable());
-}
-
-void AllToAllOp::getEffects(Effects &effects) {
-  addLocalEffects(effects, getInputMutable(), getInitMutable());
-  addNetworkEffects(effects);
-}
-
-void AllGatherChunksOp::getEffects(Effects &effects) {
-  addLocalEffects(effects, getInputMutable(), getInitMutable());
-  addNetworkEffects(effects);
+  if (isa<CollectiveOpInterface>(op))
+    addNetworkEffects(effects);
 }
 
 static std::string str(ArrayRef<int64_t> shape) {
@@ -153,14 +116,14 @@ static LogicalResult verifySources(Operation *op, ShapedType type,
   return verifyWire(op, "input", type, type.getDimSize(0), elements, quant);
 }
 
-/// Verifies that sizes computed from the types of a decomposed op do not
-/// overflow: an element takes at most 64 bytes, even if it is padded or
-/// encoded.
-static LogicalResult verifySizes(DecomposedOpInterface op) {
-  SmallVector<ShapedType> types{op.getInputType(), op.getInitType()};
-  if (auto fused = dyn_cast<DequantizeReduceQuantizeOp>(op.getOperation()))
+LogicalResult zpp::zero::verifySizes(Operation *op) {
+  auto decomposed = cast<DecomposedOpInterface>(op);
+  SmallVector<ShapedType> types{decomposed.getInputType(),
+                                decomposed.getInitType()};
+  if (auto fused = dyn_cast<DequantizeReduceQuantizeOp>(op))
     types.push_back(cast<ShapedType>(fused.getPartial()));
   for (ShapedType type : types) {
+    // An element takes at most 64 bytes, even if it is padded or encoded.
     int64_t bytes = 64;
     for (int64_t size : type.getShape())
       bytes = zpp::multiplySaturating(bytes, std::max<int64_t>(size, 1));
@@ -192,8 +155,6 @@ static bool isInBytes(ShapedType bytes, ShapedType type) {
 }
 
 LogicalResult PackSlicesOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifySlices(*this, getSlices(), input)))
     return failure();
@@ -208,8 +169,6 @@ LogicalResult PackSlicesOp::verify() {
 }
 
 LogicalResult UnpackSlicesOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifyCoveringSlices(*this, getSlices(), init)))
     return failure();
@@ -231,8 +190,6 @@ LogicalResult UnpackSlicesOp::verify() {
 
 /// Verifies an op that quantizes the chunks of its input.
 template <typename OpT> static LogicalResult verifyQuantize(OpT op) {
-  if (failed(verifySizes(op)))
-    return failure();
   ShapedType input = op.getInputType();
   if (failed(verifyFloat(op, "input", input)))
     return failure();
@@ -252,8 +209,6 @@ template <typename OpT> static LogicalResult verifyQuantize(OpT op) {
 
 /// Verifies an op that reads chunks of its destination.
 template <typename OpT> static LogicalResult verifyDequantize(OpT op) {
-  if (failed(verifySizes(op)))
-    return failure();
   ShapedType init = op.getInitType();
   if (failed(verifyFloat(op, "destination", init)))
     return failure();
@@ -309,8 +264,6 @@ LogicalResult DequantizeAddOp::verify() {
 }
 
 LogicalResult ReduceOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   ShapedType input = getInputType(), init = getInitType();
   if (failed(verifyFloat(*this, "input", input)) ||
       failed(verifyFloat(*this, "destination", init)))
@@ -322,8 +275,6 @@ LogicalResult ReduceOp::verify() {
 }
 
 LogicalResult DequantizeReduceOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   if (failed(verifyFloat(*this, "destination", getInitType())))
     return failure();
   return verifySources(*this, getInputType(), getInitType().getNumElements(),
@@ -331,8 +282,6 @@ LogicalResult DequantizeReduceOp::verify() {
 }
 
 LogicalResult DequantizeReduceQuantizeOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   auto partial = cast<RankedTensorType>(getPartial());
   if (failed(verifySlices(*this, getSlices(), partial)) ||
       failed(verifySources(*this, getInputType(), partial.getNumElements(),
@@ -353,8 +302,6 @@ LogicalResult DequantizeReduceQuantizeOp::verify() {
 }
 
 LogicalResult AllToAllOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   ShapedType input = getInputType(), init = getInitType();
   SmallVector<int64_t> chunkShape(input.getShape());
   if (SlicesAttr slices = getSlicesAttr()) {
@@ -379,8 +326,6 @@ LogicalResult AllToAllOp::verify() {
 }
 
 LogicalResult AllGatherChunksOp::verify() {
-  if (failed(verifySizes(*this)))
-    return failure();
   if (failed(verifySameElement(*this, getInputType(), getInitType())))
     return failure();
   SmallVector<int64_t> shape{getGroupSize()};

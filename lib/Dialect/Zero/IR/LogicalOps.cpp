@@ -48,10 +48,6 @@ OpFoldResult ToLocalOp::fold(FoldAdaptor) {
 // AllGatherOp and ReduceScatterOp
 //===----------------------------------------------------------------------===//
 
-MeshAttr AllGatherOp::getMeshAttr() { return getOperand().getType().getMesh(); }
-
-void AllGatherOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
-
 /// Returns the first axis of `along` that partitions no factor of `type`, or
 /// null.
 static AxisRefAttr findMissing(ShardType type, ArrayAttr along) {
@@ -93,14 +89,6 @@ LogicalResult AllGatherOp::canonicalize(AllGatherOp op,
   return removeTrivialHop(op, rewriter);
 }
 
-MeshAttr ReduceScatterOp::getMeshAttr() {
-  return getOperand().getType().getMesh();
-}
-
-void ReduceScatterOp::getEffects(Effects &effects) {
-  addNetworkEffects(effects);
-}
-
 LogicalResult ReduceScatterOp::verify() {
   ShardType from = getOperand().getType(), to = getType();
   if (from.getQuant() || to.getQuant())
@@ -135,10 +123,6 @@ LogicalResult ReduceScatterOp::canonicalize(ReduceScatterOp op,
 //===----------------------------------------------------------------------===//
 // AllReduceOp
 //===----------------------------------------------------------------------===//
-
-MeshAttr AllReduceOp::getMeshAttr() { return getOperand().getType().getMesh(); }
-
-void AllReduceOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
 
 LogicalResult AllReduceOp::verify() {
   ShardType type = getType();

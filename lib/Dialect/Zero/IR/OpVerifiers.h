@@ -18,6 +18,10 @@ using Effects = llvm::SmallVectorImpl<
 /// A collective reads and writes the network.
 void addNetworkEffects(Effects &effects);
 
+/// A decomposed op on buffers reads its operands and overwrites its
+/// destination. On tensors it has no effects but those of a collective.
+void addLocalEffects(mlir::Operation *op, Effects &effects);
+
 /// Verifies that the elements of `type`, that of `what`, can be quantized.
 mlir::LogicalResult verifyFloat(mlir::Operation *op, llvm::StringRef what,
                                 mlir::ShapedType type);

@@ -307,23 +307,14 @@ LogicalResult SlicesAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  int64_t stages) {
   if (dim < 0)
     return emitError() << "expected a dim of at least 0, but got " << dim;
-  int64_t numSlices = 1;
-  for (int64_t factor : factors) {
-    if (factor < 1)
-      return emitError() << "expected positive factors, but got " << factor;
-    if (llvm::MulOverflow(numSlices, factor, numSlices))
-      return emitError() << "expected fewer than 2^63 slices, but got a factor "
-                         << factor;
-  }
-  llvm::SmallDenseSet<int64_t> seen;
-  for (int64_t position : chunk)
-    if (position < 0 || position >= static_cast<int64_t>(factors.size()) ||
-        !seen.insert(position).second)
-      return emitError() << "expected distinct positions in a list of "
-                         << factors.size() << " factors, but got " << position;
-  if (stages < 1 || stage < 0 || stage >= stages)
-    return emitError() << "expected a stage below " << stages << ", but got "
-                       << stage;
+  zpp::SliceMap map;
+  map.factors = factors.vec();
+  map.chunkFactors = chunk.vec();
+  map.stage = stage;
+  map.stages = stages;
+  std::string error = map.verify();
+  if (!error.empty())
+    return emitError() << error;
   return success();
 }
 
@@ -368,8 +359,8 @@ void SlicesAttr::print(AsmPrinter &printer) const {
 
 zpp::SliceMap SlicesAttr::getMap(ArrayRef<int64_t> shape) const {
   zpp::SliceMap map;
-  map.factors.assign(getFactors().begin(), getFactors().end());
-  map.chunkFactors.assign(getChunk().begin(), getChunk().end());
+  map.factors = getFactors().vec();
+  map.chunkFactors = getChunk().vec();
   map.stage = getStage();
   map.stages = getStages();
   for (auto [index, size] : llvm::enumerate(shape)) {

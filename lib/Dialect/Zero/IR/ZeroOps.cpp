@@ -163,10 +163,6 @@ LogicalResult zpp::zero::verifyNoRotation(Operation *op, QuantAttr quant) {
 // StartOp and WaitOp
 //===----------------------------------------------------------------------===//
 
-void StartOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
-
-void WaitOp::getEffects(Effects &effects) { addNetworkEffects(effects); }
-
 WaitOp StartOp::getWait() {
   return cast<WaitOp>(*getOutputs().front().user_begin());
 }

@@ -55,6 +55,9 @@ void printAxisRef(mlir::AsmPrinter &printer, AxisRefAttr axis);
 bool isQuantizable(mlir::Type element);
 /// K1..K3 of CollectiveOpInterface.
 llvm::LogicalResult verifyCollective(mlir::Operation *op);
+
+/// The limit of DecomposedOpInterface.
+llvm::LogicalResult verifySizes(mlir::Operation *op);
 } // namespace zpp::zero
 
 #include "zpp/Dialect/Zero/IR/ZeroInterfaces.h.inc"

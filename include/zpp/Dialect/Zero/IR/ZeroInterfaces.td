@@ -41,8 +41,9 @@ def Zero_DecomposedOpInterface : OpInterface<"DecomposedOpInterface"> {
   let cppNamespace = "::zpp::zero";
   let description = [{
     A decomposed op reads one input and overwrites one destination, both local
-    to the device. It may read one more tensor. Either all are tensors and the op has one result, or both
-    are buffers and it has none.
+    to the device. It may read one more tensor. Either all are tensors and the
+    op has one result, or all are buffers and it has none. Tensors have fewer
+    than 2^57 elements, so that sizes computed from their types do not overflow.
   }];
   let methods = [
     InterfaceMethod<"The type of the input.", "::mlir::ShapedType",
@@ -58,6 +59,8 @@ def Zero_DecomposedOpInterface : OpInterface<"DecomposedOpInterface"> {
       return ::mlir::isa<::mlir::BaseMemRefType>($_op.getInput().getType());
     }]>,
   ];
+
+  let verify = [{ return ::zpp::zero::verifySizes($_op); }];
 }
 
 #endif // ZPP_DIALECT_ZERO_IR_ZEROINTERFACES

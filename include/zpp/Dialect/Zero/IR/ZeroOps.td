@@ -80,7 +80,14 @@ def Zero_ToLocalOp : Zero_Op<"to_local", [Pure]> {
 class Zero_LogicalCollectiveOp<string mnemonic, list<Trait> traits = []>
     : Zero_Op<mnemonic, !listconcat([
         DeclareOpInterfaceMethods<Zero_CollectiveOpInterface, ["getMeshAttr"]>,
-        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)>;
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)> {
+  let extraClassDefinition = [{
+    MeshAttr $cppClass::getMeshAttr() {
+      return getOperand().getType().getMesh();
+    }
+    void $cppClass::getEffects(Effects &effects) { addNetworkEffects(effects); }
+  }];
+}
 
 def Zero_AllGatherOp : Zero_LogicalCollectiveOp<"all_gather"> {
   let summary = "Makes partitioned factors whole";
@@ -267,6 +274,11 @@ class Zero_LocalOp<string mnemonic, dag extraArguments,
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+  }];
+  let extraClassDefinition = [{
+    void $cppClass::getEffects(Effects &effects) {
+      addLocalEffects(*this, effects);
+    }
   }];
 }
 
@@ -550,7 +562,11 @@ class Zero_ScheduledOp<string mnemonic, list<Trait> traits = []>
         AttrSizedOperandSegments, AttrSizedResultSegments,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
         RangedTypesMatchWith<"ties keep their types", "ties", "tied", "$_self">
-      ], traits)>;
+      ], traits)> {
+  let extraClassDefinition = [{
+    void $cppClass::getEffects(Effects &effects) { addNetworkEffects(effects); }
+  }];
+}
 
 def Zero_StartOp : Zero_ScheduledOp<"start",
     [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
