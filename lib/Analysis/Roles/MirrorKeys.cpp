@@ -8,7 +8,7 @@
 #include "RoleFinder.h"
 
 #include "mlir/IR/BuiltinTypes.h"
-#include "zpp/Dialect/Guest/PartitionSlice.h"
+#include "zpp/Dialect/Guest/DimFlow.h"
 
 using namespace mlir;
 using namespace zpp;

@@ -151,3 +151,30 @@ std::optional<int64_t> zpp::getSourceDim(Operation *op, unsigned operand,
     return std::nullopt;
   return found - map.begin();
 }
+
+/// True for a cast, a transpose, or a reshape that only adds or drops dims of
+/// size 1.
+static bool keepsDims(Operation *op) {
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
+    return false;
+  if (!isNamed(op, guest::kReshape))
+    return isNamed(op, guest::kConvert) || isNamed(op, guest::kTranspose) ||
+           isNamed(op, "stablehlo.reduce_precision");
+  auto getSizes = [](Type type) {
+    SmallVector<int64_t> sizes;
+    if (auto tensor = dyn_cast<RankedTensorType>(type))
+      sizes.assign(tensor.getShape().begin(), tensor.getShape().end());
+    llvm::erase(sizes, 1);
+    return sizes;
+  };
+  return getSizes(op->getOperand(0).getType()) ==
+         getSizes(op->getResult(0).getType());
+}
+
+std::optional<int64_t> zpp::getOperandDim(Operation *op, int64_t dim) {
+  return keepsDims(op) ? getSourceDim(op, 0, dim) : std::nullopt;
+}
+
+std::optional<int64_t> zpp::getResultDim(Operation *op, int64_t dim) {
+  return keepsDims(op) ? getMovedDim(op, 0, dim) : std::nullopt;
+}

@@ -236,82 +236,16 @@ Value zpp::buildSliceAt(RewriterBase &builder, Location loc, Value value,
 }
 
 //===----------------------------------------------------------------------===//
-// Casts and transposes
+// Parts
 //===----------------------------------------------------------------------===//
-
-/// Returns the dims of `type` that are not of size 1.
-static std::optional<SmallVector<int64_t>> getRealDims(Type type) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
-  if (!tensor || !tensor.hasStaticShape())
-    return std::nullopt;
-  SmallVector<int64_t> dims;
-  for (int64_t dim = 0; dim < tensor.getRank(); ++dim)
-    if (tensor.getDimSize(dim) != 1)
-      dims.push_back(dim);
-  return dims;
-}
-
-/// Pairs of a dim of the operand and the same dim of the result.
-static std::optional<SmallVector<std::pair<int64_t, int64_t>>>
-getDims(Operation *op) {
-  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
-    return std::nullopt;
-  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  if (!from || !to)
-    return std::nullopt;
-  SmallVector<std::pair<int64_t, int64_t>> dims;
-  StringRef name = op->getName().getStringRef();
-  if (name == "stablehlo.convert" || name == "stablehlo.reduce_precision") {
-    for (int64_t dim = 0; dim < to.getRank(); ++dim)
-      dims.push_back({dim, dim});
-    return dims;
-  }
-  if (name == "stablehlo.transpose") {
-    auto permutation = op->getAttrOfType<DenseI64ArrayAttr>("permutation");
-    if (!permutation || permutation.size() != to.getRank())
-      return std::nullopt;
-    for (auto [dim, source] : llvm::enumerate(permutation.asArrayRef()))
-      dims.push_back({source, static_cast<int64_t>(dim)});
-    return dims;
-  }
-  if (name != "stablehlo.reshape")
-    return std::nullopt;
-  auto before = getRealDims(from), after = getRealDims(to);
-  if (!before || !after || before->size() != after->size())
-    return std::nullopt;
-  for (auto [source, dim] : llvm::zip_equal(*before, *after)) {
-    if (from.getDimSize(source) != to.getDimSize(dim))
-      return std::nullopt;
-    dims.push_back({source, dim});
-  }
-  return dims;
-}
-
-std::optional<int64_t> zpp::getOperandDim(Operation *op, int64_t dim) {
-  if (auto dims = getDims(op))
-    for (auto [source, result] : *dims)
-      if (result == dim)
-        return source;
-  return std::nullopt;
-}
-
-std::optional<int64_t> zpp::getResultDim(Operation *op, int64_t dim) {
-  if (auto dims = getDims(op))
-    for (auto [source, result] : *dims)
-      if (source == dim)
-        return result;
-  return std::nullopt;
-}
 
 Value zpp::buildOnPart(OpBuilder &builder, Operation *op, Value operand,
                        int64_t dim, int64_t size) {
-  OperationState state(op->getLoc(), op->getName());
-  state.addOperands(operand);
-  state.addTypes(resizeDim(op->getResult(0).getType(), dim, size));
-  state.propertiesAttr = op->getPropertiesAsAttribute();
-  state.addAttributes(op->getDiscardableAttrDictionary().getValue());
-  return builder.create(state)->getResult(0);
+  Operation *part = builder.clone(*op);
+  part->setOperand(0, operand);
+  Value result = part->getResult(0);
+  result.setType(resizeDim(result.getType(), dim, size));
+  return result;
 }
 
 RankedTensorType zpp::resizeDim(Type type, int64_t dim, int64_t size) {

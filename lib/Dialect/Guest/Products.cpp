@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <array>
 
@@ -31,6 +32,32 @@ static SmallVector<int64_t> getNumbersIn(StringRef text, StringRef name) {
       numbers.push_back(number);
   }
   return numbers;
+}
+
+static constexpr std::array<StringLiteral, 4> kDotDims = {
+    "lhs_batching_dimensions", "rhs_batching_dimensions",
+    "lhs_contracting_dimensions", "rhs_contracting_dimensions"};
+
+DotDims DotDims::read(StringRef text) {
+  DotDims dims;
+  for (auto [name, numbers] : llvm::zip(kDotDims, dims.numbers))
+    numbers = getNumbersIn(text, name);
+  return dims;
+}
+
+std::string DotDims::str() const {
+  std::string text = "dot<";
+  llvm::raw_string_ostream os(text);
+  llvm::ListSeparator separator;
+  for (auto [name, list] : llvm::zip(kDotDims, numbers)) {
+    if (list.empty())
+      continue;
+    os << separator << name << " = [";
+    llvm::interleaveComma(list, os);
+    os << "]";
+  }
+  os << ">";
+  return text;
 }
 
 /// Returns the dims of a kernel that are summed over: all but its output
@@ -75,9 +102,9 @@ std::optional<ProductDims> zpp::getProductDims(Operation *op,
     dims.summed = getSummedKernelDims(text);
     return dims;
   }
-  std::string side = operand == 0 ? "lhs" : "rhs";
-  dims.summed = getNumbersIn(text, side + "_contracting_dimensions");
-  dims.batching = getNumbersIn(text, side + "_batching_dimensions");
+  DotDims all = DotDims::read(text);
+  dims.batching = all.numbers[operand];
+  dims.summed = all.numbers[2 + operand];
   return dims;
 }
 
@@ -129,37 +156,17 @@ getExchanged(Operation *product, const ProductDims &left) {
   return order;
 }
 
-/// Returns the dimension numbers of a `dot_general`, as StableHLO prints them.
-static Attribute getDotDims(MLIRContext *context, const ProductDims &left,
-                            const ProductDims &right) {
-  SmallVector<std::string> fields;
-  auto add = [&](StringRef name, ArrayRef<int64_t> dims) {
-    if (!dims.empty())
-      fields.push_back((name + "_dimensions = [" +
-                        llvm::join(llvm::map_range(dims,
-                                                   [](int64_t dim) {
-                                                     return std::to_string(dim);
-                                                   }),
-                                   ", ") +
-                        "]")
-                           .str());
-  };
-  add("lhs_batching", left.batching);
-  add("rhs_batching", right.batching);
-  add("lhs_contracting", left.summed);
-  add("rhs_contracting", right.summed);
-  return parseAttribute("#stablehlo.dot<" + llvm::join(fields, ", ") + ">",
-                        context);
-}
-
 bool zpp::exchangeOperands(Operation *product, ArrayRef<int64_t> order) {
   auto dims = getBothDims(product);
   auto exchanged = dims ? getExchanged(product, dims->front()) : std::nullopt;
   if (!exchanged || ArrayRef(*exchanged) != order)
     return false;
   const auto &[left, right] = *dims;
+  DotDims exchangedDims{
+      {right.batching, left.batching, right.summed, left.summed}};
   product->setAttr("dot_dimension_numbers",
-                   getDotDims(product->getContext(), right, left));
+                   parseAttribute("#stablehlo." + exchangedDims.str(),
+                                  product->getContext()));
   if (auto precision = product->getAttrOfType<ArrayAttr>("precision_config"))
     product->setAttr("precision_config",
                      ArrayAttr::get(product->getContext(),

@@ -7,9 +7,9 @@
 
 #include "AllReducePlan.h"
 
+#include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Names.h"
-#include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 
 using namespace mlir;

@@ -17,6 +17,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
+#include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Passes.h"

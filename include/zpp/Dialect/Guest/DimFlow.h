@@ -10,8 +10,11 @@
 
 #include "mlir/IR/Operation.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
 
+#include <array>
 #include <optional>
+#include <string>
 
 namespace zpp {
 
@@ -24,6 +27,25 @@ std::optional<int64_t> getMovedDim(mlir::Operation *op, unsigned operand,
 /// likewise.
 std::optional<int64_t> getSourceDim(mlir::Operation *op, unsigned operand,
                                     int64_t dim);
+
+/// Returns the dim of the operand of `op` that is dim `dim` of its result, if
+/// `op` is a cast, a transpose, or a reshape that only adds or drops dims of
+/// size 1; nullopt for other ops.
+std::optional<int64_t> getOperandDim(mlir::Operation *op, int64_t dim);
+/// Returns the reverse: the dim of the result that is dim `dim` of the operand.
+std::optional<int64_t> getResultDim(mlir::Operation *op, int64_t dim);
+
+/// The dims of the operands of a `dot_general`: those of batching of the first
+/// and of the second, then those that are summed over.
+struct DotDims {
+  std::array<llvm::SmallVector<int64_t>, 4> numbers;
+
+  /// Reads the attribute `dot_dimension_numbers`, of which what is not
+  /// understood is left out.
+  static DotDims read(llvm::StringRef text);
+  /// As StableHLO prints it: `dot<lhs_contracting_dimensions = [0], ...>`.
+  std::string str() const;
+};
 
 /// The dims of the rows of a lookup or of a scatter.
 struct LookupDims {

@@ -66,15 +66,8 @@ mlir::Value buildSliceAt(mlir::RewriterBase &builder, mlir::Location loc,
                          mlir::Value value, int64_t dim, mlir::Value offset,
                          int64_t size);
 
-/// Returns the dim of the operand of `op` that is dim `dim` of its result, if
-/// `op` is a cast, a transpose, or a reshape that only adds or drops dims of
-/// size 1; nullopt for other ops.
-std::optional<int64_t> getOperandDim(mlir::Operation *op, int64_t dim);
-/// Returns the reverse: the dim of the result that is dim `dim` of the operand.
-std::optional<int64_t> getResultDim(mlir::Operation *op, int64_t dim);
-
-/// Builds a copy of `op`, one of those ops, on `operand`, which is a part of
-/// its operand: `size` elements in dim `dim` of the result.
+/// Builds a copy of `op`, a cast, a transpose or a reshape, on `operand`, which
+/// is a part of its operand: `size` elements in dim `dim` of the result.
 mlir::Value buildOnPart(mlir::OpBuilder &builder, mlir::Operation *op,
                         mlir::Value operand, int64_t dim, int64_t size);
 

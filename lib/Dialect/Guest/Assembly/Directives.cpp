@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "zpp/Dialect/Guest/DimFlow.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/StringExtras.h"
@@ -161,86 +162,45 @@ static bool writeRanges(Writer &writer) {
 // Dims of products
 //===----------------------------------------------------------------------===//
 
-static constexpr std::array<StringLiteral, 4> kDims = {
-    "lhs_batching_dimensions", "rhs_batching_dimensions",
-    "lhs_contracting_dimensions", "rhs_contracting_dimensions"};
-
 /// Reads `batching_dims = [0] x [0], contracting_dims = [2] x [1]`, of which
 /// the first half may be missing.
 static ParseResult readDot(Reader &reader) {
   OpAsmParser &parser = reader.parser;
-  std::array<SmallVector<int64_t>, 4> dims;
+  DotDims dims;
   auto readPair = [&](unsigned first) -> ParseResult {
-    return failure(parser.parseEqual() || reader.readInts(dims[first]) ||
-                   parser.parseKeyword("x") ||
-                   reader.readInts(dims[first + 1]));
+    return failure(
+        parser.parseEqual() || reader.readInts(dims.numbers[first]) ||
+        parser.parseKeyword("x") || reader.readInts(dims.numbers[first + 1]));
   };
   if (succeeded(parser.parseOptionalKeyword("batching_dims")) &&
       (readPair(0) || parser.parseComma()))
     return failure();
   if (parser.parseKeyword("contracting_dims") || readPair(2))
     return failure();
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  StringRef separator = "dot<";
-  for (auto [name, numbers] : llvm::zip(kDims, dims)) {
-    if (numbers.empty())
-      continue;
-    os << separator << name << " = [";
-    llvm::interleaveComma(numbers, os);
-    os << ']';
-    separator = ", ";
-  }
-  os << (text.empty() ? "dot<>" : ">");
   MLIRContext *context = parser.getContext();
   return reader.add(
       "dot_dimension_numbers",
-      OpaqueAttr::get(StringAttr::get(context, reader.form.getDialect()), text,
-                      NoneType::get(context)));
-}
-
-/// Returns the numbers of `dot<lhs_batching_dimensions = [0], ...>`, in the
-/// order of `kDims`; nullopt if the text is another one.
-static std::optional<std::array<SmallVector<int64_t>, 4>>
-getDims(StringRef text) {
-  std::array<SmallVector<int64_t>, 4> dims;
-  if (!text.consume_front("dot<") || !text.consume_back(">"))
-    return std::nullopt;
-  for (text = text.trim(); !text.empty(); text = text.ltrim()) {
-    auto [name, rest] = text.split('=');
-    const auto *found = llvm::find(kDims, name.trim());
-    rest = rest.ltrim();
-    auto [list, others] = rest.split(']');
-    if (found == kDims.end() || !list.consume_front("[") ||
-        list.size() + 2 > rest.size())
-      return std::nullopt;
-    SmallVector<StringRef> parts;
-    list.split(parts, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-    for (StringRef part : parts)
-      if (part.trim().getAsInteger(10,
-                                   dims[found - kDims.begin()].emplace_back()))
-        return std::nullopt;
-    text = others.ltrim();
-    if (!text.empty() && !text.consume_front(","))
-      return std::nullopt;
-  }
-  return dims;
+      OpaqueAttr::get(StringAttr::get(context, reader.form.getDialect()),
+                      dims.str(), NoneType::get(context)));
 }
 
 static bool writeDot(Writer &writer) {
   auto opaque = writer.op->getAttrOfType<OpaqueAttr>("dot_dimension_numbers");
-  auto dims = opaque ? getDims(opaque.getAttrData()) : std::nullopt;
-  if (!dims)
+  if (!opaque)
+    return false;
+  DotDims dims = DotDims::read(opaque.getAttrData());
+  // Another text says more than its dims.
+  if (dims.str() != opaque.getAttrData())
     return false;
   writer.print([&](OpAsmPrinter &p) {
     auto writePair = [&](StringRef name, unsigned first) {
       p << name << " = [";
-      llvm::interleaveComma((*dims)[first], p);
+      llvm::interleaveComma(dims.numbers[first], p);
       p << "] x [";
-      llvm::interleaveComma((*dims)[first + 1], p);
+      llvm::interleaveComma(dims.numbers[first + 1], p);
       p << ']';
     };
-    if (!(*dims)[0].empty() || !(*dims)[1].empty()) {
+    if (!dims.numbers[0].empty() || !dims.numbers[1].empty()) {
       writePair("batching_dims", 0);
       p << ", ";
     }
