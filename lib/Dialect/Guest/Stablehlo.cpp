@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Assembly.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
@@ -327,49 +328,13 @@ bool zpp::isJoin(Operation *op) {
 }
 
 bool zpp::isElementwise(Operation *op) {
-  static const llvm::StringSet<> names = {"abs",
-                                          "add",
-                                          "and",
-                                          "atan2",
-                                          "cbrt",
-                                          "ceil",
-                                          "clamp",
-                                          "compare",
-                                          "convert",
-                                          "copy",
-                                          "cosine",
-                                          "divide",
-                                          "exponential",
-                                          "exponential_minus_one",
-                                          "floor",
-                                          "log",
-                                          "log_plus_one",
-                                          "logistic",
-                                          "maximum",
-                                          "minimum",
-                                          "multiply",
-                                          "negate",
-                                          "not",
-                                          "or",
-                                          "power",
-                                          "reduce_precision",
-                                          "remainder",
-                                          "round_nearest_afz",
-                                          "round_nearest_even",
-                                          "rsqrt",
-                                          "select",
-                                          "shift_left",
-                                          "shift_right_arithmetic",
-                                          "shift_right_logical",
-                                          "sign",
-                                          "sine",
-                                          "sqrt",
-                                          "subtract",
-                                          "tan",
-                                          "tanh",
-                                          "xor"};
-  StringRef name = op->getName().getStringRef();
-  if (!name.consume_front("stablehlo.") || !names.contains(name) ||
+  static const llvm::StringSet<> names = [] {
+    llvm::StringSet<> all;
+    for (const GuestOp &row : getElementwiseOps())
+      all.insert(row.name);
+    return all;
+  }();
+  if (!names.contains(op->getName().getStringRef()) ||
       op->getNumOperands() == 0 || op->getNumResults() != 1 ||
       op->getNumRegions() != 0)
     return false;

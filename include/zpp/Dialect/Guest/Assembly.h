@@ -59,6 +59,10 @@ struct GuestOp {
 /// form too.
 llvm::ArrayRef<GuestOp> getGuestOps();
 
+/// Returns those of StableHLO that compute each element of their result from
+/// the elements of their operands at the same place.
+llvm::ArrayRef<GuestOp> getElementwiseOps();
+
 /// Reads what follows the name of an op in its pretty form.
 mlir::ParseResult readPretty(mlir::OpAsmParser &parser,
                              mlir::OperationState &state);

@@ -9,7 +9,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -162,31 +162,105 @@ bool Writer::writeInts(Attribute attribute) {
 // Kinds of attributes
 //===----------------------------------------------------------------------===//
 
-namespace {
-enum class AttributeKind {
-  Integer,
-  Bool,
-  String,
-  Symbol,
-  Ints,
-  Enum,
-  Enums,
-  Case,
-  Text
-};
-} // namespace
+template <typename Int>
+static FailureOr<Attribute> readInteger(Reader &reader, const AttributeSpec &) {
+  Int number = 0;
+  if (reader.parser.parseInteger(number))
+    return failure();
+  Type type = reader.builder().getIntegerType(8 * sizeof(Int));
+  return Attribute(reader.builder().getIntegerAttr(type, number));
+}
 
-static AttributeKind getKind(const AttributeSpec &spec) {
-  return llvm::StringSwitch<AttributeKind>(spec.kind)
-      .Cases({"i64", "i32"}, AttributeKind::Integer)
-      .Case("bool", AttributeKind::Bool)
-      .Case("string", AttributeKind::String)
-      .Case("symbol", AttributeKind::Symbol)
-      .Case("ints", AttributeKind::Ints)
-      .Case("enum", AttributeKind::Enum)
-      .Case("enums", AttributeKind::Enums)
-      .Case("case", AttributeKind::Case)
-      .Case("text", AttributeKind::Text);
+template <typename Int>
+static bool writeInteger(Writer &writer, const AttributeSpec &,
+                         Attribute attribute) {
+  auto number = dyn_cast_or_null<IntegerAttr>(attribute);
+  if (!number || !number.getType().isSignlessInteger(8 * sizeof(Int)))
+    return false;
+  writer.print([&](OpAsmPrinter &p) { p << number.getInt(); });
+  return true;
+}
+
+static FailureOr<Attribute> readBool(Reader &reader, const AttributeSpec &) {
+  BoolAttr flag;
+  if (reader.parser.parseAttribute(flag))
+    return failure();
+  return Attribute(flag);
+}
+
+static bool writeBool(Writer &writer, const AttributeSpec &,
+                      Attribute attribute) {
+  writer.print([&](OpAsmPrinter &p) { p << attribute; });
+  return isa_and_nonnull<BoolAttr>(attribute);
+}
+
+static FailureOr<Attribute> readString(Reader &reader, const AttributeSpec &) {
+  std::string string;
+  if (reader.parser.parseString(&string))
+    return failure();
+  return Attribute(reader.builder().getStringAttr(string));
+}
+
+static FailureOr<Attribute> readSymbol(Reader &reader, const AttributeSpec &) {
+  StringAttr symbol;
+  if (reader.parser.parseSymbolName(symbol))
+    return failure();
+  return Attribute(symbol);
+}
+
+/// A string or a symbol.
+static bool writeString(Writer &writer, const AttributeSpec &spec,
+                        Attribute attribute) {
+  auto string = dyn_cast_or_null<StringAttr>(attribute);
+  bool isSymbol = spec.kind == "symbol";
+  if (!string || !isa<NoneType>(string.getType()) ||
+      (isSymbol && string.empty()))
+    return false;
+  writer.print([&](OpAsmPrinter &p) {
+    if (isSymbol)
+      p.printSymbolName(string);
+    else
+      p.printString(string);
+  });
+  return true;
+}
+
+static FailureOr<Attribute> readIntArray(Reader &reader,
+                                         const AttributeSpec &) {
+  SmallVector<int64_t> ints;
+  if (reader.readInts(ints))
+    return failure();
+  return Attribute(reader.builder().getDenseI64ArrayAttr(ints));
+}
+
+static bool writeIntArray(Writer &writer, const AttributeSpec &,
+                          Attribute attribute) {
+  return writer.writeInts(attribute);
+}
+
+static FailureOr<Attribute> readCase(Reader &reader,
+                                     const AttributeSpec &spec) {
+  OpAsmParser &parser = reader.parser;
+  SmallVector<StringRef> words;
+  spec.detail.split(words, '|');
+  StringRef word;
+  if (parser.parseOptionalKeyword(&word, words))
+    return parser.emitError(parser.getCurrentLocation())
+           << "expected one of " << llvm::join(words, ", ");
+  return Attribute(reader.builder().getI32IntegerAttr(llvm::find(words, word) -
+                                                      words.begin()));
+}
+
+static bool writeCase(Writer &writer, const AttributeSpec &spec,
+                      Attribute attribute) {
+  SmallVector<StringRef> words;
+  spec.detail.split(words, '|');
+  auto number = dyn_cast_or_null<IntegerAttr>(attribute);
+  if (!number || !number.getType().isSignlessInteger(32) ||
+      number.getValue().uge(words.size()))
+    return false;
+  writer.print(words[number.getInt()]);
+  return true;
 }
 
 /// Returns the attribute that the generic form writes as `#dialect<data>` or
@@ -226,68 +300,6 @@ static FailureOr<Attribute> readText(Reader &reader,
     return failure();
   auto [before, after] = spec.detail.split('*');
   return getOpaque(reader, before + text + after);
-}
-
-static FailureOr<Attribute> read(Reader &reader, const AttributeSpec &spec) {
-  OpAsmParser &parser = reader.parser;
-  Builder &builder = reader.builder();
-  switch (getKind(spec)) {
-  case AttributeKind::Integer: {
-    int64_t number = 0;
-    int32_t small = 0;
-    bool isLong = spec.kind == "i64";
-    if (isLong ? parser.parseInteger(number) : parser.parseInteger(small))
-      return failure();
-    return Attribute(isLong ? builder.getI64IntegerAttr(number)
-                            : builder.getI32IntegerAttr(small));
-  }
-  case AttributeKind::Bool: {
-    BoolAttr flag;
-    if (parser.parseAttribute(flag))
-      return failure();
-    return Attribute(flag);
-  }
-  case AttributeKind::String: {
-    std::string string;
-    if (parser.parseString(&string))
-      return failure();
-    return Attribute(builder.getStringAttr(string));
-  }
-  case AttributeKind::Symbol: {
-    StringAttr symbol;
-    if (parser.parseSymbolName(symbol))
-      return failure();
-    return Attribute(symbol);
-  }
-  case AttributeKind::Ints: {
-    SmallVector<int64_t> ints;
-    if (reader.readInts(ints))
-      return failure();
-    return Attribute(builder.getDenseI64ArrayAttr(ints));
-  }
-  case AttributeKind::Enum:
-    return readEnum(reader, spec);
-  case AttributeKind::Enums:
-    return readEnums(reader, spec);
-  case AttributeKind::Case: {
-    SmallVector<StringRef> words;
-    spec.detail.split(words, '|');
-    StringRef word;
-    if (parser.parseOptionalKeyword(&word, words))
-      return parser.emitError(parser.getCurrentLocation())
-             << "expected one of " << llvm::join(words, ", ");
-    return Attribute(
-        builder.getI32IntegerAttr(llvm::find(words, word) - words.begin()));
-  }
-  case AttributeKind::Text:
-    return readText(reader, spec);
-  }
-  llvm_unreachable("unknown kind of attribute");
-}
-
-ParseResult assembly::readAttribute(Reader &reader, const AttributeSpec &spec) {
-  FailureOr<Attribute> attribute = read(reader, spec);
-  return failed(attribute) ? failure() : reader.add(spec.name, *attribute);
 }
 
 /// Returns the text between `before` and `after` in an attribute of the op's
@@ -345,76 +357,69 @@ static std::optional<StringRef> getEnum(Writer &writer, Attribute attribute,
   return isWord ? std::optional(word) : std::nullopt;
 }
 
+static bool writeEnum(Writer &writer, const AttributeSpec &spec,
+                      Attribute attribute) {
+  std::optional<StringRef> word = getEnum(writer, attribute, spec);
+  writer.print(word.value_or(""));
+  return word.has_value();
+}
+
+static bool writeEnums(Writer &writer, const AttributeSpec &spec,
+                       Attribute attribute) {
+  auto attributes = dyn_cast_or_null<ArrayAttr>(attribute);
+  if (!attributes || !llvm::all_of(attributes, [&](Attribute element) {
+        return getEnum(writer, element, spec);
+      }))
+    return false;
+  writer.print([&](OpAsmPrinter &p) {
+    p << '[';
+    llvm::interleaveComma(attributes, p, [&](Attribute element) {
+      p << *getEnum(writer, element, spec);
+    });
+    p << ']';
+  });
+  return true;
+}
+
+static bool writeText(Writer &writer, const AttributeSpec &spec,
+                      Attribute attribute) {
+  auto [before, after] = spec.detail.split('*');
+  std::optional<StringRef> text = getText(writer, attribute, before, after);
+  if (!text || !isBracketed(*text))
+    return false;
+  writer.print(*text);
+  return true;
+}
+
+namespace {
+/// How text stands for attributes of a kind.
+struct AttributeKind {
+  FailureOr<Attribute> (*read)(Reader &, const AttributeSpec &);
+  bool (*write)(Writer &, const AttributeSpec &, Attribute);
+};
+} // namespace
+
+static const AttributeKind &getKind(const AttributeSpec &spec) {
+  static const llvm::StringMap<AttributeKind> kinds = {
+      {"bool", {readBool, writeBool}},
+      {"case", {readCase, writeCase}},
+      {"enum", {readEnum, writeEnum}},
+      {"enums", {readEnums, writeEnums}},
+      {"i32", {readInteger<int32_t>, writeInteger<int32_t>}},
+      {"i64", {readInteger<int64_t>, writeInteger<int64_t>}},
+      {"ints", {readIntArray, writeIntArray}},
+      {"string", {readString, writeString}},
+      {"symbol", {readSymbol, writeString}},
+      {"text", {readText, writeText}}};
+  return kinds.find(spec.kind)->second;
+}
+
+ParseResult assembly::readAttribute(Reader &reader, const AttributeSpec &spec) {
+  FailureOr<Attribute> attribute = getKind(spec).read(reader, spec);
+  return failed(attribute) ? failure() : reader.add(spec.name, *attribute);
+}
+
 bool assembly::writeAttribute(Writer &writer, const AttributeSpec &spec,
                               Attribute attribute) {
-  switch (getKind(spec)) {
-  case AttributeKind::Integer: {
-    auto number = dyn_cast_or_null<IntegerAttr>(attribute);
-    if (!number ||
-        !number.getType().isSignlessInteger(spec.kind == "i64" ? 64 : 32))
-      return false;
-    writer.print([&](OpAsmPrinter &p) { p << number.getInt(); });
-    return true;
-  }
-  case AttributeKind::Bool: {
-    auto flag = dyn_cast_or_null<BoolAttr>(attribute);
-    writer.print([&](OpAsmPrinter &p) { p << attribute; });
-    return static_cast<bool>(flag);
-  }
-  case AttributeKind::String:
-  case AttributeKind::Symbol: {
-    auto string = dyn_cast_or_null<StringAttr>(attribute);
-    if (!string || !isa<NoneType>(string.getType()) ||
-        (spec.kind == "symbol" && string.empty()))
-      return false;
-    writer.print([&](OpAsmPrinter &p) {
-      if (spec.kind == "symbol")
-        p.printSymbolName(string);
-      else
-        p.printString(string);
-    });
-    return true;
-  }
-  case AttributeKind::Ints:
-    return writer.writeInts(attribute);
-  case AttributeKind::Enum: {
-    std::optional<StringRef> word = getEnum(writer, attribute, spec);
-    writer.print(word.value_or(""));
-    return word.has_value();
-  }
-  case AttributeKind::Enums: {
-    auto attributes = dyn_cast_or_null<ArrayAttr>(attribute);
-    if (!attributes || !llvm::all_of(attributes, [&](Attribute element) {
-          return getEnum(writer, element, spec);
-        }))
-      return false;
-    writer.print([&](OpAsmPrinter &p) {
-      p << '[';
-      llvm::interleaveComma(attributes, p, [&](Attribute element) {
-        p << *getEnum(writer, element, spec);
-      });
-      p << ']';
-    });
-    return true;
-  }
-  case AttributeKind::Case: {
-    SmallVector<StringRef> words;
-    spec.detail.split(words, '|');
-    auto number = dyn_cast_or_null<IntegerAttr>(attribute);
-    if (!number || !number.getType().isSignlessInteger(32) ||
-        number.getValue().uge(words.size()))
-      return false;
-    writer.print(words[number.getInt()]);
-    return true;
-  }
-  case AttributeKind::Text: {
-    auto [before, after] = spec.detail.split('*');
-    std::optional<StringRef> text = getText(writer, attribute, before, after);
-    if (!text || !isBracketed(*text))
-      return false;
-    writer.print(*text);
-    return true;
-  }
-  }
-  llvm_unreachable("unknown kind of attribute");
+  return getKind(spec).write(writer, spec, attribute);
 }

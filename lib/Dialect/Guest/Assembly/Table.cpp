@@ -7,6 +7,10 @@
 
 #include "zpp/Dialect/Guest/Assembly.h"
 
+#include "llvm/ADT/STLExtras.h"
+
+#include <vector>
+
 using namespace mlir;
 using namespace zpp;
 
@@ -40,18 +44,9 @@ static constexpr StringLiteral kBroadcast = " %, %@attrs : @function";
 #define INTO " out_sharding=$out_sharding@attrs : @uniform"
 #define REDUCTIONS "sum|max|min"
 
-static constexpr GuestOp kOps[] = {
-    // Values without operands.
-    {"stablehlo.constant", "value: form", "@constant"},
-    {"stablehlo.create_token", "", kType},
-    {"stablehlo.dynamic_iota", "iota_dimension: i64",
-     " %, dim = $iota_dimension@attrs : @function"},
-    {"stablehlo.iota", "iota_dimension: i64",
-     " dim = $iota_dimension@attrs : @type"},
-    {"stablehlo.partition_id", "", kType},
-    {"stablehlo.replica_id", "", kType},
-
-    // One operand, element by element.
+/// The ops that compute each element of their result from those at its place.
+static constexpr GuestOp kElementwise[] = {
+    // One operand.
     {"stablehlo.abs", "", kUnary},
     {"stablehlo.cbrt", ACCURACY, kUnary},
     {"stablehlo.ceil", "", kUnary},
@@ -83,7 +78,7 @@ static constexpr GuestOp kOps[] = {
     {"stablehlo.uniform_dequantize", "", kUnary},
     {"stablehlo.uniform_quantize", "", kUnary},
 
-    // Several operands, element by element.
+    // Several operands.
     {"stablehlo.add", "", kBinary},
     {"stablehlo.and", "", kBinary},
     {"stablehlo.atan2", "", kBinary},
@@ -107,6 +102,18 @@ static constexpr GuestOp kOps[] = {
     {"stablehlo.shift_right_logical", "", kBinary},
     {"stablehlo.subtract", "", kBinary},
     {"stablehlo.xor", "", kBinary},
+};
+
+static constexpr GuestOp kOthers[] = {
+    // Values without operands.
+    {"stablehlo.constant", "value: form", "@constant"},
+    {"stablehlo.create_token", "", kType},
+    {"stablehlo.dynamic_iota", "iota_dimension: i64",
+     " %, dim = $iota_dimension@attrs : @function"},
+    {"stablehlo.iota", "iota_dimension: i64",
+     " dim = $iota_dimension@attrs : @type"},
+    {"stablehlo.partition_id", "", kType},
+    {"stablehlo.replica_id", "", kType},
 
     // Shapes and elements.
     {"stablehlo.bitcast_convert", "", kOperands},
@@ -334,4 +341,13 @@ static constexpr GuestOp kOps[] = {
      " % group_id=$group_id@attrs : @types"},
 };
 
-ArrayRef<GuestOp> zpp::getGuestOps() { return kOps; }
+ArrayRef<GuestOp> zpp::getElementwiseOps() { return kElementwise; }
+
+ArrayRef<GuestOp> zpp::getGuestOps() {
+  static const std::vector<GuestOp> ops = [] {
+    std::vector<GuestOp> all(std::begin(kElementwise), std::end(kElementwise));
+    llvm::append_range(all, kOthers);
+    return all;
+  }();
+  return ops;
+}
