@@ -8,6 +8,7 @@
 #include "zpp/Dialect/Guest/ManualComputation.h"
 
 #include "mlir/AsmParser/AsmParser.h"
+#include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -147,37 +148,23 @@ DictionaryAttr zpp::getSharedNothingAttributes(Operation *manual) {
 
 ManualView zpp::extendManualComputation(Operation *manual, ValueRange operands,
                                         ValueRange results, int64_t devices) {
-  OpBuilder builder(manual);
   std::string sharding = getSharedNothingSharding(manual);
-  auto extend = [&](StringRef name, size_t count) {
-    SmallVector<std::string> shardings = getShardings(manual, name);
-    shardings.append(count, sharding);
-    return parseAttribute(
-        (kListBegin + llvm::join(shardings, ", ") + kListEnd).str(),
-        builder.getContext());
-  };
-  // Without properties, all attributes of the generic form are discardable.
-  Attribute properties = manual->getPropertiesAsAttribute();
-  NamedAttrList inherent(dyn_cast_or_null<DictionaryAttr>(properties));
-  NamedAttrList discardable(manual->getDiscardableAttrDictionary());
   for (auto [name, count] :
        {std::pair(StringRef(kInShardings), operands.size()),
-        std::pair(StringRef(kOutShardings), results.size())})
-    (inherent.get(name) ? inherent : discardable)
-        .set(name, extend(name, count));
-
-  OperationState state(manual->getLoc(), manual->getName());
-  state.addOperands(manual->getOperands());
-  state.addOperands(operands);
-  state.addTypes(manual->getResultTypes());
+        std::pair(StringRef(kOutShardings), results.size())}) {
+    SmallVector<std::string> shardings = getShardings(manual, name);
+    shardings.append(count, sharding);
+    manual->setAttr(
+        name, parseAttribute(
+                  (kListBegin + llvm::join(shardings, ", ") + kListEnd).str(),
+                  manual->getContext()));
+  }
+  SmallVector<Type> types;
   for (Value result : results) {
     auto local = cast<RankedTensorType>(result.getType());
-    state.addTypes(local.clone({local.getDimSize(0) * devices}));
+    types.push_back(local.clone({local.getDimSize(0) * devices}));
   }
-  state.propertiesAttr = inherent.getDictionary(builder.getContext());
-  state.addAttributes(discardable.getAttrs());
-  state.addRegion()->takeBody(manual->getRegion(0));
-  ManualView extended(builder.create(state));
+  ManualView extended(extendOp(manual, operands, types));
   Block &body = extended.getBody();
   for (Value operand : operands) {
     auto global = cast<RankedTensorType>(operand.getType());
@@ -185,8 +172,5 @@ ManualView zpp::extendManualComputation(Operation *manual, ValueRange operands,
                      operand.getLoc());
   }
   body.back().insertOperands(body.back().getNumOperands(), results);
-  manual->replaceAllUsesWith(
-      extended->getResults().take_front(manual->getNumResults()));
-  manual->erase();
   return extended;
 }

@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/StringExtras.h"
@@ -351,18 +352,8 @@ std::string AutomaticAxes::read(Operation *manual) {
 }
 
 OperandShardings::OperandShardings(Operation *manual) : manual(manual) {
-  // #sdy.sharding_per_value<[<@mesh, [{"node", "gpu":(1)2}, {}],
-  //   replicated={"tensor"}>, <@mesh, []>]>
-  Attribute attr = manual->getAttr("in_shardings");
-  if (!attr)
-    return;
-  text = printAttribute(attr);
-  StringRef rest = StringRef(text).split("<@").second;
-  while (!rest.empty()) {
-    auto [entry, others] = rest.split("<@");
-    entries.push_back(entry);
-    rest = others;
-  }
+  if (isManualComputation(manual))
+    entries = getOperandShardings(manual);
 }
 
 const ReplicaGroups *OperandShardings::getGroups(unsigned index) {
@@ -375,9 +366,10 @@ const ReplicaGroups *OperandShardings::getGroups(unsigned index) {
 }
 
 std::optional<ReplicaGroups> OperandShardings::readGroups(StringRef entry) {
+  // <@mesh, [{"node", "gpu":(1)2}, {}], replicated={"tensor"}>
   auto [name, dims] = entry.split('[');
   std::optional<ModuleMesh> mesh =
-      lookupMesh(manual, name.trim(" ,").trim('"'));
+      lookupMesh(manual, name.trim("<@ ,").trim('"'));
   if (!mesh)
     return std::nullopt;
   // The dims alone, without replicated axes.

@@ -87,8 +87,8 @@ private:
   llvm::DenseMap<mlir::Operation *, std::string> known;
 };
 
-/// Reads how an `sdy.manual_computation` splits its operands. The text of all
-/// shardings is looked through once.
+/// Reads how an `sdy.manual_computation` splits its operands. Equal shardings
+/// are read once.
 class OperandShardings {
 public:
   explicit OperandShardings(mlir::Operation *manual);
@@ -101,9 +101,8 @@ private:
   std::optional<ReplicaGroups> readGroups(llvm::StringRef entry);
 
   mlir::Operation *manual;
-  std::string text;
-  /// Position in the text of the sharding of each operand.
-  llvm::SmallVector<llvm::StringRef> entries;
+  /// The text of the sharding of each operand.
+  llvm::SmallVector<std::string> entries;
   llvm::StringMap<std::optional<ReplicaGroups>> known;
 };
 
