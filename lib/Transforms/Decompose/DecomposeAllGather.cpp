@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "LocalValues.h"
+#include "UnitSlices.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -105,15 +106,8 @@ private:
 
     // The received chunks are ordered by device first, the result by its
     // factors.
-    SmallVector<int64_t> chunk;
-    int64_t position = 0;
-    SmallVector<int64_t> wholePosition(to.getFactors().size(), -1);
-    for (auto [index, factor] : llvm::enumerate(to.getFactors()))
-      if (factor.isWhole())
-        wholePosition[index] = position++;
-    SmallVector<int64_t> gathered = *from.findFactors(gather.getAlong());
-    for (int64_t index : gathered)
-      chunk.push_back(wholePosition[index]);
+    SmallVector<int64_t> chunk =
+        getWholePositions(to, *from.findFactors(gather.getAlong()));
     int64_t dim = to.getQuant() ? 0 : to.getDim();
     auto slices =
         SlicesAttr::get(&getContext(), dim, to.getWholeSizes(), chunk, 0, 1);

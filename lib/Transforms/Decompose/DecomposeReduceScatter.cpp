@@ -7,7 +7,7 @@
 
 #include "Formats.h"
 #include "LocalValues.h"
-#include "mlir/IR/IRMapping.h"
+#include "UnitSlices.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Remarks.h"
@@ -69,9 +69,9 @@ public:
         remarkPassed(ReduceScatterOp(chain.front()), getArgument(), "stages")
             << ("cut into " + std::to_string(chosen) + " stages");
       if (!gathers.empty() && chosen > 1)
-        decomposeWithGathers(chain, gathers, chosen);
+        decompose(chain, gathers, chosen);
       else
-        decompose(chain, chosen);
+        decompose(chain, {}, getStagesAlone(chain.back(), chosen));
     }
   }
 
@@ -125,38 +125,15 @@ private:
     return chooseStages(usec, kMostStages);
   }
 
-  /// All hops of one scatter, for every stage. Each stage takes its part of
-  /// every unit through all hops; the parts are put together at the end.
-  void decompose(ArrayRef<ReduceScatterOp> chain, int64_t stages) {
-    ReduceScatterOp last = chain.back();
-    OpBuilder builder(last);
-    Location loc = last.getLoc();
-    Value local =
-        getLocal(builder, loc, ReduceScatterOp(chain.front()).getOperand());
+  /// Returns the stages, at most `wanted`, into which the hops of a scatter, of
+  /// which `last` is the last one, are cut: each is a part of every unit. Parts
+  /// are put together one after the other: of one unit, no more.
+  static int64_t getStagesAlone(ReduceScatterOp last, int64_t wanted) {
     int64_t unit = last.getType().getUnit();
-    // Parts are put together one after the other: of one unit, no more.
-    bool endsWithOneUnit =
-        llvm::product_of(last.getType().getWholeSizes()) == 1;
-    int64_t numStages = 1;
-    if (unit > 0 && endsWithOneUnit) {
-      int64_t part = llvm::divideCeil(unit, std::min<int64_t>(stages, unit));
-      numStages = llvm::divideCeil(unit, part);
-    }
-    SmallVector<Value> parts;
-    for (int64_t stage = 0; stage < numStages; ++stage) {
-      Value value = local;
-      for (auto [hop, scatter] : llvm::enumerate(chain))
-        value = decompose(builder, scatter, value, hop == 0 ? stage : 0,
-                          hop == 0 ? numStages : 1);
-      parts.push_back(value);
-    }
-    int64_t dim = last.getType().getDim();
-    Value result = parts.front();
-    if (parts.size() > 1)
-      result = tensor::ConcatOp::create(builder, loc, dim, parts);
-    replaceWithLocal(builder, last, result);
-    for (ReduceScatterOp scatter : llvm::reverse(chain.drop_back()))
-      eraseDeadChain(scatter);
+    if (unit == 0 || llvm::product_of(last.getType().getWholeSizes()) != 1)
+      return 1;
+    int64_t part = llvm::divideCeil(unit, std::min<int64_t>(wanted, unit));
+    return llvm::divideCeil(unit, part);
   }
 
   /// Returns the stages, at most `wanted`, into which the hops of `chain` can
@@ -200,52 +177,63 @@ private:
     return kept;
   }
 
-  /// The hops of one scatter and the gathers after them, for every stage: the
-  /// sum of a stage is encoded where it is computed.
-  void decomposeWithGathers(ArrayRef<ReduceScatterOp> chain,
-                            ArrayRef<Operation *> gathers, int64_t stages) {
+  /// All hops of one scatter, and the gathers after them if there are any, for
+  /// every stage. Each stage takes its part through all of them, and the parts
+  /// are put together at the end.
+  void decompose(ArrayRef<ReduceScatterOp> chain, ArrayRef<Operation *> gathers,
+                 int64_t stages) {
     ReduceScatterOp first = chain.front();
-    Operation *last = gathers.back();
+    Operation *last = gathers.empty() ? chain.back() : gathers.back();
     OpBuilder builder(last);
     Location loc = last->getLoc();
     auto to = cast<ShardType>(last->getResult(0).getType());
-    int64_t dim = to.getDim();
-    size_t kept = getNumKept(to);
+    size_t counted = gathers.empty() ? to.getFactors().size() : getNumKept(to);
     Value local = getLocal(builder, loc, first.getOperand());
     SmallVector<Value> parts;
     for (int64_t stage = 0; stage < stages; ++stage) {
-      Value value = decompose(builder, first, local, stage, stages, kept);
+      Value value = decompose(builder, first, local, stage, stages, counted);
       for (ReduceScatterOp scatter : chain.drop_front())
         value = decompose(builder, scatter, value, 0, 1);
-      // The same on fewer rows.
-      auto getPart = [&](Value whole) {
-        auto type = cast<ShardType>(whole.getType());
-        SmallVector<int64_t> shape(type.getGlobal().getShape());
-        shape[dim] /= stages;
-        return ShardType::get(&getContext(), type.getGlobal().clone(shape), dim,
-                              type.getFactors(), type.getMesh(),
-                              type.getQuant());
-      };
-      value = FromLocalOp::create(
-          builder, loc, getPart(gathers.front()->getOperand(0)), value);
-      for (Operation *op : gathers) {
-        IRMapping mapping;
-        mapping.map(op->getOperand(0), value);
-        Operation *part = builder.clone(*op, mapping);
-        part->getResult(0).setType(getPart(op->getResult(0)));
-        value = part->getResult(0);
-      }
-      parts.push_back(getLocal(builder, loc, value));
+      if (!gathers.empty())
+        value = gatherPart(builder, loc, gathers, value, stages);
+      parts.push_back(value);
     }
-    Value result = tensor::ConcatOp::create(builder, loc, dim, parts);
+    Value result = parts.front();
+    if (parts.size() > 1)
+      result = tensor::ConcatOp::create(builder, loc, to.getDim(), parts);
+
     // An encode goes with the gather that reads it.
     SmallVector<Operation *> replaced(chain.begin(), chain.end());
-    llvm::append_range(replaced,
-                       llvm::make_filter_range(gathers.drop_back(),
-                                               llvm::IsaPred<AllGatherOp>));
+    llvm::append_range(
+        replaced, llvm::make_filter_range(gathers, llvm::IsaPred<AllGatherOp>));
+    llvm::erase(replaced, last);
     replaceWithLocal(builder, last, result);
     for (Operation *op : llvm::reverse(replaced))
       eraseDeadChain(op);
+  }
+
+  /// Clones `gathers` for `value`, the sum of one of `stages`, which is encoded
+  /// where it is computed. Returns the local result.
+  Value gatherPart(OpBuilder &builder, Location loc,
+                   ArrayRef<Operation *> gathers, Value value, int64_t stages) {
+    // The same on fewer rows.
+    auto getPart = [&](Value whole) {
+      auto type = cast<ShardType>(whole.getType());
+      SmallVector<int64_t> shape(type.getGlobal().getShape());
+      shape[type.getDim()] /= stages;
+      return ShardType::get(&getContext(), type.getGlobal().clone(shape),
+                            type.getDim(), type.getFactors(), type.getMesh(),
+                            type.getQuant());
+    };
+    value = FromLocalOp::create(builder, loc,
+                                getPart(gathers.front()->getOperand(0)), value);
+    for (Operation *op : gathers) {
+      Operation *part = builder.clone(*op);
+      part->setOperand(0, value);
+      value = part->getResult(0);
+      value.setType(getPart(op->getResult(0)));
+    }
+    return getLocal(builder, loc, value);
   }
 
   /// One hop. If only the first `numFactors` factors are counted, a stage is a
@@ -255,17 +243,9 @@ private:
                   size_t numFactors = std::numeric_limits<size_t>::max()) {
     Location loc = scatter.getLoc();
     ShardType from = scatter.getOperand().getType(), to = scatter.getType();
-    // The positions, among the factors held whole, of those that this hop
-    // partitions, in the order of its axes.
-    SmallVector<int64_t> wholePosition(from.getFactors().size(), -1);
-    int64_t position = 0;
-    for (auto [index, factor] : llvm::enumerate(from.getFactors()))
-      if (factor.isWhole())
-        wholePosition[index] = position++;
-    SmallVector<int64_t> chunk;
-    SmallVector<int64_t> scattered = *to.findFactors(scatter.getAlong());
-    for (int64_t index : scattered)
-      chunk.push_back(wholePosition[index]);
+    // This hop partitions factors in the order of its axes.
+    SmallVector<int64_t> chunk =
+        getWholePositions(from, *to.findFactors(scatter.getAlong()));
     SmallVector<int64_t> sizes = from.getWholeSizes();
     sizes.truncate(std::min(sizes.size(), numFactors));
     auto slices = SlicesAttr::get(&getContext(), from.getDim(), sizes, chunk,

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "UnitSlices.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "zpp/Transforms/Passes.h"
@@ -88,22 +89,17 @@ struct FuseChunkOrderIntoDequantize : public OpRewritePattern<OpT> {
     SlicesAttr order = unpack.getSlices();
     // The unpack must only permute whole chunks, in the order of the factors
     // that number them.
-    SmallVector<int64_t> identity =
-        llvm::to_vector(llvm::seq<int64_t>(0, slices.getFactors().size()));
     if (order.getDim() != 0 || order.getFactors() != slices.getFactors() ||
-        slices.getChunk() != ArrayRef(identity))
+        slices.getChunk() != getUnits(slices).getChunk())
       return rewriter.notifyMatchFailure(op, "chunks are not in factor order");
     ArrayRef<int64_t> from = unpack.getInputType().getShape();
     if (from.empty() || from.back() != op.getInputType().getShape().back())
       return rewriter.notifyMatchFailure(op, "rows are not wire chunks");
-    SmallVector<int64_t> chunk(order.getChunk());
-    for (int64_t position : identity)
-      if (!llvm::is_contained(order.getChunk(), position))
-        chunk.push_back(position);
     rewriter.modifyOpInPlace(op, [&] {
       op.getInputMutable().assign(unpack.getInput());
       op.setSlicesAttr(SlicesAttr::get(op.getContext(), slices.getDim(),
-                                       slices.getFactors(), chunk,
+                                       slices.getFactors(),
+                                       getUnitOrder(order).getChunk(),
                                        slices.getStage(), slices.getStages()));
     });
     eraseSource(rewriter, unpack);

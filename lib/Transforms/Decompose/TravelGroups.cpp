@@ -26,33 +26,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-namespace {
-/// The places between the heavy ops of a block, numbered in order, and the time
-/// of the compute between them.
-class Gaps {
-public:
-  Gaps(Block &block, HeavyOps &compute, const DeviceModel &device);
-
-  /// Returns the gap of `op`, which is in the block: the number of heavy ops
-  /// before it.
-  int64_t get(Operation *op) const { return countBefore(heavy, op); }
-
-  /// Returns the first gap in which the results of `op` are there.
-  int64_t getAfter(Operation *op) const {
-    return countBefore(heavy, op->getNextNode());
-  }
-
-  /// Returns a lower bound on the compute time between two gaps, of which
-  /// `first` comes first. Infinite if nothing is known of an op.
-  double getUsecBetween(int64_t first, int64_t second) const;
-
-private:
-  SmallVector<Operation *> heavy;
-  /// The time of each of them.
-  SmallVector<double> usec;
-};
-} // namespace
-
 /// Returns the time of a heavy op on `device`.
 static double getUsec(Operation *op, HeavyOps &compute,
                       const DeviceModel &device) {
@@ -68,15 +41,38 @@ static double getUsec(Operation *op, HeavyOps &compute,
   return std::numeric_limits<double>::infinity();
 }
 
-Gaps::Gaps(Block &block, HeavyOps &compute, const DeviceModel &device)
-    : heavy(compute.getIn(block)) {
-  for (Operation *op : heavy)
-    usec.push_back(getUsec(op, compute, device));
-}
+namespace {
+/// The places between the heavy ops of a block, numbered in order, and the time
+/// of the compute between them.
+class Gaps {
+public:
+  Gaps(Block &block, HeavyOps &compute, const DeviceModel &device)
+      : heavy(compute.getIn(block)) {
+    for (Operation *op : heavy)
+      usec.push_back(getUsec(op, compute, device));
+  }
 
-double Gaps::getUsecBetween(int64_t first, int64_t second) const {
-  return std::accumulate(usec.begin() + first, usec.begin() + second, 0.0);
-}
+  /// Returns the gap of `op`, which is in the block: the number of heavy ops
+  /// before it.
+  int64_t get(Operation *op) const { return countBefore(heavy, op); }
+
+  /// Returns the first gap in which the results of `op` are there.
+  int64_t getAfter(Operation *op) const {
+    return countBefore(heavy, op->getNextNode());
+  }
+
+  /// Returns a lower bound on the compute time between two gaps, of which
+  /// `first` comes first. Infinite if nothing is known of an op.
+  double getUsecBetween(int64_t first, int64_t second) const {
+    return std::accumulate(usec.begin() + first, usec.begin() + second, 0.0);
+  }
+
+private:
+  SmallVector<Operation *> heavy;
+  /// The time of each of them.
+  SmallVector<double> usec;
+};
+} // namespace
 
 /// Nothing is in flight from one iteration of a loop to the next. If a layer
 /// fills one buffer, an iteration has nothing that its links to other nodes

@@ -39,6 +39,15 @@ inline SlicesAttr getUnitOrder(SlicesAttr order) {
                          chunk, 0, 1);
 }
 
+/// Returns the positions of `factors` among those that `shard` holds whole.
+inline llvm::SmallVector<int64_t>
+getWholePositions(ShardType shard, llvm::ArrayRef<int64_t> factors) {
+  return llvm::map_to_vector(factors, [&](int64_t factor) -> int64_t {
+    return llvm::count_if(shard.getFactors().take_front(factor),
+                          [](FactorAttr before) { return before.isWhole(); });
+  });
+}
+
 } // namespace zpp::zero
 
 #endif // ZPP_LIB_TRANSFORMS_DECOMPOSE_UNITSLICES_H
