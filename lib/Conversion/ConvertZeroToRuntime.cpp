@@ -108,13 +108,13 @@ struct Globals {
   RuntimeNames names;
 };
 
-template <typename OpT>
-struct CallRuntimeForOp : public OpConversionPattern<OpT> {
-  CallRuntimeForOp(MLIRContext *context, std::shared_ptr<Globals> globals)
-      : OpConversionPattern<OpT>(context), globals(std::move(globals)) {}
+struct CallRuntime
+    : public OpInterfaceConversionPattern<DecomposedOpInterface> {
+  CallRuntime(MLIRContext *context, std::shared_ptr<Globals> globals)
+      : OpInterfaceConversionPattern(context), globals(std::move(globals)) {}
 
   LogicalResult
-  matchAndRewrite(OpT op, typename OpT::Adaptor,
+  matchAndRewrite(DecomposedOpInterface op, ArrayRef<Value>,
                   ConversionPatternRewriter &rewriter) const override {
     Value rank = getRank(op);
     if (!rank)
@@ -153,10 +153,7 @@ struct LowerCopy : public OpConversionPattern<memref::CopyOp> {
 
 static void populatePatterns(RewritePatternSet &patterns,
                              const std::shared_ptr<Globals> &globals) {
-#define ZPP_RT_ENTRYPOINT(NAME, DESC, OP)                                      \
-  patterns.add<CallRuntimeForOp<OP>>(patterns.getContext(), globals);
-#include "zpp/Runtime/Entrypoints.def"
-  patterns.add<LowerCopy>(patterns.getContext(), globals);
+  patterns.add<CallRuntime, LowerCopy>(patterns.getContext(), globals);
 }
 
 void zpp::populateZeroToRuntimePatterns(RewritePatternSet &patterns,

@@ -50,7 +50,6 @@ static void getSliceDims(const SliceMap &map, SmallVectorImpl<int64_t> &dims,
       order.push_back(dim);
 }
 
-/// The chunk form of `tensor`, in some shape.
 Value zpp::stablehlo_arith::packSlices(StablehloBuilder &b, Value tensor,
                                        SlicesAttr slices) {
   SliceMap map = slices.getMap(b.shapeOf(tensor));
@@ -66,7 +65,6 @@ Value zpp::stablehlo_arith::packSlices(StablehloBuilder &b, Value tensor,
   return b.permute(tensor, dims, order);
 }
 
-/// The tensor of shape `shape` whose chunk form is `chunks`, in any shape.
 Value zpp::stablehlo_arith::unpackSlices(StablehloBuilder &b, Value chunks,
                                          SlicesAttr slices,
                                          ArrayRef<int64_t> shape) {
@@ -194,7 +192,6 @@ static Value scaleForRotation(StablehloBuilder &b, Value value,
   return b.select(isTiny, zero, value);
 }
 
-/// `value` (f32 [chunks, elements]) with its whole groups rotated.
 Value zpp::stablehlo_arith::rotate(StablehloBuilder &b, Value value,
                                    zpp::Rotation rotation) {
   int64_t chunks = b.shapeOf(value)[0], elements = b.shapeOf(value)[1];
@@ -288,8 +285,6 @@ static Value unpackCodes(StablehloBuilder &b, Value bytes, int64_t elements,
   return b.slice(b.reshape(codes, {chunks, 2 * size}), 1, 0, elements);
 }
 
-/// Wire chunks tensor<chunks x bytes x i8> of `values`, which are float and in
-/// any shape, as they are: rotated before, where the format says so.
 Value zpp::stablehlo_arith::quantize(StablehloBuilder &b, Value values,
                                      int64_t chunks, QuantAttr quant) {
   int64_t elements = b.typeOf(values).getNumElements() / chunks;
@@ -312,7 +307,6 @@ Value zpp::stablehlo_arith::quantize(StablehloBuilder &b, Value values,
   return b.concatenate({codes, scales}, 1);
 }
 
-/// f32 values [chunks, elements] of wire chunks, in any shape.
 Value zpp::stablehlo_arith::dequantize(StablehloBuilder &b, Value bytes,
                                        int64_t chunks, int64_t elements,
                                        QuantAttr quant) {
@@ -339,7 +333,6 @@ Value zpp::stablehlo_arith::dequantize(StablehloBuilder &b, Value bytes,
 // Reduction
 //===----------------------------------------------------------------------===//
 
-/// `values` (f32), rounded to `element`.
 Value zpp::stablehlo_arith::roundTo(StablehloBuilder &b, Value values,
                                     Type element) {
   if (element.isBF16())
@@ -347,7 +340,6 @@ Value zpp::stablehlo_arith::roundTo(StablehloBuilder &b, Value values,
   return b.convert(values, element);
 }
 
-/// Sum or mean over the leading dim, which becomes 1, in f32.
 Value zpp::stablehlo_arith::reduce(StablehloBuilder &b, Value values,
                                    ReduceKind kind) {
   int64_t sources = b.shapeOf(values).front();
@@ -370,8 +362,6 @@ static Value flush(StablehloBuilder &b, Value values) {
   return b.select(isTiny, zero, values);
 }
 
-/// subtractHeld() and addHeld(): `operation` on `a` and `c`, with what is
-/// subnormal as zero.
 Value zpp::stablehlo_arith::combineFlushed(StablehloBuilder &b,
                                            StringRef operation, Value a,
                                            Value c) {

@@ -20,7 +20,6 @@ using namespace zpp;
 using namespace zpp::zero;
 using namespace zpp::stablehlo_arith;
 
-/// Copies the attributes that track a collective through the pipeline.
 void zpp::copyMarks(Operation *from, Operation *to) {
   for (NamedAttribute attribute : from->getDiscardableAttrs())
     if (attribute.getName().getValue().starts_with("zpp.") &&
@@ -164,7 +163,6 @@ SmallVector<Value> zpp::getInputs(ValueRange operands) {
   return inputs;
 }
 
-/// Lowers a decomposed op that reads `inputs`, and returns the result.
 Value zpp::lowerDecomposed(StablehloBuilder &b, DecomposedOpInterface op,
                            ValueRange inputs) {
   auto type = cast<RankedTensorType>(op->getResult(0).getType());
