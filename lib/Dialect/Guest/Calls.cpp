@@ -24,15 +24,20 @@ func::FuncOp zpp::getCallee(Operation *op) {
   return hasBody ? callee : func::FuncOp();
 }
 
+SmallVector<Value> zpp::cloneBody(OpBuilder &builder, Block &body,
+                                  ValueRange entering) {
+  IRMapping mapping;
+  mapping.map(body.getArguments(), entering);
+  for (Operation &op : llvm::drop_end(body))
+    builder.clone(op, mapping);
+  return llvm::map_to_vector(body.back().getOperands(), [&](Value value) {
+    return mapping.lookupOrDefault(value);
+  });
+}
+
 void zpp::inlineCall(func::CallOp call, func::FuncOp callee) {
   OpBuilder builder(call);
-  IRMapping mapping;
-  Block &body = callee.getBody().front();
-  mapping.map(body.getArguments(), call.getOperands());
-  for (Operation &op : body.without_terminator())
-    builder.clone(op, mapping);
-  for (auto [result, value] :
-       llvm::zip_equal(call.getResults(), body.getTerminator()->getOperands()))
-    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
+  call->replaceAllUsesWith(
+      cloneBody(builder, callee.getBody().front(), call.getOperands()));
   call.erase();
 }

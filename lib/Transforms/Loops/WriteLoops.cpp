@@ -10,8 +10,8 @@
 #include "Gradients/HopsAfterLoops.h"
 #include "LocalValues.h"
 #include "Loops/LoopPlan.h"
-#include "mlir/IR/IRMapping.h"
 #include "zpp/Analysis/Remarks.h"
+#include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
@@ -27,24 +27,11 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// Writes an iteration of `loop`, in which it carries `entering`, and returns
-/// what it leaves to the next one.
-static SmallVector<Value> writeIteration(OpBuilder &builder, WhileView loop,
-                                         ValueRange entering) {
-  IRMapping mapping;
-  mapping.map(loop.getBody().getArguments(), entering);
-  for (Operation &op : loop.getBody())
-    if (&op != loop.getYield())
-      builder.clone(op, mapping);
-  return llvm::map_to_vector(loop.getYield()->getOperands(), [&](Value next) {
-    return mapping.lookupOrDefault(next);
-  });
-}
-
 /// Replaces `loop`, which has one iteration, by that.
 static void writeOnce(WhileView loop) {
   OpBuilder builder(loop.getOperation());
-  loop->replaceAllUsesWith(writeIteration(builder, loop, loop->getOperands()));
+  loop->replaceAllUsesWith(
+      cloneBody(builder, loop.getBody(), loop->getOperands()));
   loop->erase();
 }
 
@@ -53,7 +40,8 @@ static void writeOnce(WhileView loop) {
 /// without a loop, too.
 static void peelFirst(WhileView loop, const LoopCounter &counter) {
   OpBuilder builder(loop.getOperation());
-  SmallVector<Value> left = writeIteration(builder, loop, loop->getOperands());
+  SmallVector<Value> left =
+      cloneBody(builder, loop.getBody(), loop->getOperands());
   // Counters begin at constants.
   Value next = left[counter.index];
   left[counter.index] = createIndex(builder, loop->getLoc(),
@@ -80,7 +68,7 @@ static void peelLast(WhileView loop, const LoopCounter &counter) {
   for (OpResult result : loop->getResults())
     for (OpOperand &use : result.getUses())
       uses.push_back(&use);
-  SmallVector<Value> left = writeIteration(builder, loop, entering);
+  SmallVector<Value> left = cloneBody(builder, loop.getBody(), entering);
   for (OpOperand *use : uses)
     use->set(left[cast<OpResult>(use->get()).getResultNumber()]);
   Operation *compare = loop.getPredicates().front().getDefiningOp();

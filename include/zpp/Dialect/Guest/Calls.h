@@ -16,6 +16,12 @@ namespace zpp {
 /// empty; null for others, and where `op` is no call.
 mlir::func::FuncOp getCallee(mlir::Operation *op);
 
+/// Clones the ops of `body` at the insertion point, with `entering` in place of
+/// its arguments, and returns what its terminator reads.
+llvm::SmallVector<mlir::Value> cloneBody(mlir::OpBuilder &builder,
+                                         mlir::Block &body,
+                                         mlir::ValueRange entering);
+
 /// Replaces `call` by a copy of the body of `callee`, which is one block.
 void inlineCall(mlir::func::CallOp call, mlir::func::FuncOp callee);
 
