@@ -331,28 +331,23 @@ static std::string verifyGroups(const std::vector<std::vector<int64_t>> &groups,
   return "";
 }
 
-/// Prepends to `refs` the axes, or parts of axes, over which `size` devices
-/// have ids at distance `stride` > 0. There may be none; the caller checks the
-/// result.
-static void prependRun(const Mesh &mesh, int64_t stride, int64_t size,
-                       std::vector<AxisRef> &refs) {
-  int64_t axisStride = 1;
+/// Prepends to `refs` the parts of axes that number the devices at distance
+/// `begin` below distance `end`. Returns false if an axis cannot be cut there.
+static bool prependParts(const Mesh &mesh, int64_t begin, int64_t end,
+                         std::vector<AxisRef> &refs) {
+  int64_t axisBegin = 1;
   for (size_t index : mesh.getOrder()) {
-    if (size == 1)
-      break;
     const MeshAxis &axis = mesh.getAxes()[index];
-    int64_t axisEnd = axisStride * axis.size;
-    if (stride < axisEnd) {
-      // The run takes everything of the axis that is more major than `stride`,
-      // or it ends within the axis.
-      int64_t room = axisEnd / stride;
-      int64_t taken = std::min(room, size);
-      refs.insert(refs.begin(), {axis.name, room / taken, taken});
-      size /= taken;
-      stride = axisEnd;
+    int64_t axisEnd = axisBegin * axis.size;
+    int64_t from = std::max(begin, axisBegin), to = std::min(end, axisEnd);
+    if (from < to) {
+      if (from % axisBegin != 0 || to % from != 0 || axisEnd % to != 0)
+        return false;
+      refs.insert(refs.begin(), {axis.name, axisEnd / to, to / from});
     }
-    axisStride = axisEnd;
+    axisBegin = axisEnd;
   }
+  return true;
 }
 
 std::optional<std::vector<AxisRef>>
@@ -381,7 +376,8 @@ Mesh::factorGroups(const std::vector<std::vector<int64_t>> &groups,
     while (size * weight < groupSize &&
            group[size * weight] - group[0] == size * stride)
       ++size;
-    prependRun(*this, stride, size, refs);
+    if (!prependParts(*this, stride, stride * size, refs))
+      return fail(group);
     weight *= size;
   }
 
@@ -435,4 +431,25 @@ int64_t zpp::numDevices(const std::vector<AxisRef> &refs) {
   for (const AxisRef &ref : refs)
     product *= ref.size;
   return product;
+}
+
+std::optional<std::vector<AxisRef>>
+zpp::findRefs(const Mesh &mesh, std::vector<AxisRef> refs, const Mesh &other) {
+  if (mesh.numDevices() != other.numDevices())
+    return std::nullopt;
+  // One of a single device says nothing, wherever it stands.
+  refs.erase(std::remove_if(refs.begin(), refs.end(),
+                            [](const AxisRef &ref) { return ref.size == 1; }),
+             refs.end());
+  std::vector<AxisRef> found;
+  for (size_t index = refs.size(); index > 0;) {
+    int64_t begin = mesh.getStride(refs[--index]);
+    int64_t end = begin * refs[index].size;
+    // Parts that continue each other are one run.
+    for (; index > 0 && mesh.getStride(refs[index - 1]) == end; --index)
+      end *= refs[index - 1].size;
+    if (!prependParts(other, begin, end, found))
+      return std::nullopt;
+  }
+  return found;
 }

@@ -145,24 +145,3 @@ std::string SliceMap::verify() const {
            std::to_string(unit) + " x " + std::to_string(inner);
   return "";
 }
-
-std::vector<int64_t>
-zpp::getSliceOrder(const std::vector<int64_t> &factors,
-                   const std::vector<int64_t> &chunkFactors, int64_t stages) {
-  // In a tensor with one element per (slice, stage), elements are slices.
-  SliceMap map;
-  map.factors = factors;
-  map.unit = stages;
-  map.extent = map.paddedExtent();
-  map.chunkFactors = chunkFactors;
-  map.stages = stages;
-  assert(map.verify().empty() && "invalid factors, chunk factors or stages");
-
-  std::vector<int64_t> order;
-  order.reserve(map.extent);
-  for (map.stage = 0; map.stage < stages; ++map.stage)
-    for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
-      for (int64_t element = 0; element < map.elementsPerChunk(); ++element)
-        order.push_back(map.tensorIndex(chunk, element));
-  return order;
-}

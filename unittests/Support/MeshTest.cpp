@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "zpp/Support/MeshRefs.h"
+#include "zpp/Support/Mesh.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>

@@ -54,6 +54,31 @@ int64_t product(const Factors &factors) {
                          std::multiplies<int64_t>());
 }
 
+/// Returns the order of slices in the send buffer of a hop over `chunkFactors`:
+/// result[p] is the slice of the natural order (equation 1) at position p
+/// (equation 2); stages are outermost. Slices are numbered by (factors...,
+/// stage), so there are product(factors) * stages of them. The result is always
+/// a permutation.
+Factors getSliceOrder(const Factors &factors, const Factors &chunkFactors,
+                      int64_t stages) {
+  // In a tensor with one element per (slice, stage), elements are slices.
+  SliceMap map;
+  map.factors = factors;
+  map.unit = stages;
+  map.extent = map.paddedExtent();
+  map.chunkFactors = chunkFactors;
+  map.stages = stages;
+  EXPECT_EQ(map.verify(), "");
+
+  Factors order;
+  order.reserve(map.extent);
+  for (map.stage = 0; map.stage < stages; ++map.stage)
+    for (int64_t chunk = 0, e = map.numChunks(); chunk < e; ++chunk)
+      for (int64_t element = 0; element < map.elementsPerChunk(); ++element)
+        order.push_back(map.tensorIndex(chunk, element));
+  return order;
+}
+
 /// Digits of `value` in the mixed radix `factors`, most significant first.
 Factors getDigits(int64_t value, const Factors &factors) {
   Factors digits(factors.size());

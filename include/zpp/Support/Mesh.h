@@ -120,6 +120,13 @@ bool operator==(const Mesh &a, const Mesh &b);
 bool splitRefs(const std::vector<AxisRef> &refs, int64_t innerSize,
                std::vector<AxisRef> &outer, std::vector<AxisRef> &inner);
 
+/// Returns the axes (and parts of axes) of `other`, a grid of the same devices,
+/// whose groups are those of `refs` on `mesh`, which must be valid. The same as
+/// other.factorGroups(mesh.getGroups(refs)), without looking at each device.
+/// nullopt if there are none.
+std::optional<std::vector<AxisRef>>
+findRefs(const Mesh &mesh, std::vector<AxisRef> refs, const Mesh &other);
+
 /// Product of the sizes.
 int64_t numDevices(const std::vector<AxisRef> &refs);
 

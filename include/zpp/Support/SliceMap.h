@@ -68,15 +68,6 @@ struct SliceMap {
   std::string verify() const;
 };
 
-/// Returns the order of slices in the send buffer of a hop over `chunkFactors`:
-/// result[p] is the slice of the natural order (equation 1) at position p
-/// (equation 2); stages are outermost. Slices are numbered by (factors...,
-/// stage), so there are product(factors) * stages of them. The result is always
-/// a permutation.
-std::vector<int64_t> getSliceOrder(const std::vector<int64_t> &factors,
-                                   const std::vector<int64_t> &chunkFactors,
-                                   int64_t stages);
-
 } // namespace zpp
 
 #endif // ZPP_SUPPORT_SLICEMAP_H
