@@ -129,34 +129,27 @@ static bool isFloat(const ValueGraph &graph, Node node) {
   return isa<FloatType>(getElementTypeOrSelf(graph.getValue(node)));
 }
 
-/// Finds the type as which each node is read, or null.
-static std::vector<Type> findReads(const ValueGraph &graph) {
+/// Finds the type as which each node is read, walking to sources, or that it is
+/// made of, walking to readers; or null.
+static std::vector<Type> findTypes(const ValueGraph &graph,
+                                   Direction direction) {
+  bool isRead = direction == Direction::ToSources;
   std::vector<Type> found(graph.size());
-  graph.settle(Direction::ToSources, [&](Node node) {
+  graph.settle(direction, [&](Node node) {
     if (found[node] || !isFloat(graph, node))
       return false;
-    for (const Edge &edge : graph.getReaders(node))
-      if (Operation *op = graph.getOp(edge.target);
-          isBitcast(op) || readsIntegers(op))
-        found[node] = getElementTypeOrSelf(graph.getType(edge.target));
-      else if (found[edge.target] && movesBits(graph, edge))
-        found[node] = found[edge.target];
-    return found[node] != nullptr;
-  });
-  return found;
-}
-
-/// Finds the type that each node is made of, or null.
-static std::vector<Type> findSources(const ValueGraph &graph) {
-  std::vector<Type> found(graph.size());
-  graph.settle(Direction::ToReaders, [&](Node node) {
-    if (found[node] || !isFloat(graph, node))
-      return false;
-    for (const Edge &edge : graph.getSources(node))
-      if (isBitcast(graph.getOp(node)))
-        found[node] = getElementTypeOrSelf(graph.getType(edge.source));
-      else if (found[edge.source] && movesBits(graph, edge))
-        found[node] = found[edge.source];
+    auto ask = [&](const Edge &edge) {
+      Node other = isRead ? edge.target : edge.source;
+      Operation *op = graph.getOp(edge.target);
+      if (isBitcast(op) || (isRead && readsIntegers(op)))
+        found[node] = getElementTypeOrSelf(graph.getType(other));
+      else if (found[other] && movesBits(graph, edge))
+        found[node] = found[other];
+    };
+    if (isRead)
+      llvm::for_each(graph.getReaders(node), ask);
+    else
+      llvm::for_each(graph.getSources(node), ask);
     return found[node] != nullptr;
   });
   return found;
@@ -169,8 +162,8 @@ Bits::Bits(const ValueGraph &graph) {
       if (type)
         types.try_emplace(graph.getValue(node), type);
   };
-  collect(findReads(graph), readAs);
-  collect(findSources(graph), madeOf);
+  collect(findTypes(graph, Direction::ToSources), readAs);
+  collect(findTypes(graph, Direction::ToReaders), madeOf);
 }
 
 std::optional<std::string> Bits::explain(Value operand, Value result) const {

@@ -8,7 +8,6 @@
 #include "RoleFinder.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 
-#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Dialect/Guest/Branches.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -54,18 +53,7 @@ private:
   }
 
   /// True if all elements of `node` are zero.
-  bool isZero(Node node) const {
-    Operation *op = graph.getOp(strip(node));
-    auto data = op && isNamed(op, guest::kConstant)
-                    ? op->getAttrOfType<DenseElementsAttr>("value")
-                    : DenseElementsAttr();
-    if (!data || !data.isSplat())
-      return false;
-    return data.getElementType().isInteger()
-               ? data.getSplatValue<APInt>().isZero()
-               : isa<FloatType>(data.getElementType()) &&
-                     data.getSplatValue<APFloat>().isZero();
-  }
+  bool isZero(Node node) const { return isZeros(graph.getValue(strip(node))); }
 
   /// Returns the condition under which `node` is not zero, and whether it has
   /// to be false; -1 if there is none.

@@ -103,8 +103,6 @@ public:
   }
 
 private:
-  using Node = ValueGraph::Node;
-  using Edge = ValueGraph::Edge;
   /// A value, and the dim of it along which rows have their elements.
   using Rows = std::pair<Node, int64_t>;
 

@@ -34,7 +34,7 @@ public:
     // one of its micro-batches.
     llvm::MapVector<Block *, SmallVector<AllGatherOp>> gathers;
     int64_t nextId = 0;
-    llvm::DenseMap<Attribute, int64_t> numGathers;
+    llvm::DenseMap<int64_t, int64_t> numGathers;
     getOperation().walk([&](Operation *op) {
       if (std::optional<Origin> origin = getOrigin(op))
         nextId = std::max(nextId, origin->id + 1);
@@ -65,12 +65,9 @@ public:
 private:
   /// The number of gathers of the weight that `gather` reads.
   static int64_t &numGathersOf(AllGatherOp gather,
-                               llvm::DenseMap<Attribute, int64_t> &counts) {
+                               llvm::DenseMap<int64_t, int64_t> &counts) {
     std::optional<Origin> origin = getOrigin(gather);
-    Attribute key =
-        IntegerAttr::get(IntegerType::get(gather.getContext(), 64),
-                         origin && origin->weight >= 0 ? origin->weight : -1);
-    return counts[key];
+    return counts[origin && origin->weight >= 0 ? origin->weight : -1];
   }
 
   //===--------------------------------------------------------------------===//
@@ -94,7 +91,7 @@ private:
   /// the forward pass leaves to it as a stack of whole weights.
   void
   regatherInLoops(llvm::MapVector<Block *, SmallVector<AllGatherOp>> &gathers,
-                  llvm::DenseMap<Attribute, int64_t> &numGathers,
+                  llvm::DenseMap<int64_t, int64_t> &numGathers,
                   int64_t &nextId) {
     ProvenanceAnalysis provenances;
     auto isRepeatable = [](Operation *op) {
@@ -236,31 +233,6 @@ private:
     return {};
   }
 
-  /// Recomputes `value`, which getPassed() found, from the values in `again`.
-  static Value passOn(OpBuilder &builder, Value value,
-                      llvm::DenseMap<Value, Value> &again) {
-    // Go down to a value that exists in `again`, then up again.
-    SmallVector<Value> path;
-    auto getSource = [](Value value) {
-      Operation *op = value.getDefiningOp();
-      return op->getOperand(
-          movesData(op) ? 0 : cast<OpResult>(value).getResultNumber());
-    };
-    for (Value next = value; !again.contains(next); next = getSource(next))
-      path.push_back(next);
-    for (Value next : llvm::reverse(path)) {
-      Operation *op = next.getDefiningOp();
-      Value source = again.lookup(getSource(next));
-      if (movesData(op)) {
-        IRMapping mapping;
-        mapping.map(op->getOperand(0), source);
-        source = builder.clone(*op, mapping)->getResult(0);
-      }
-      again[next] = source;
-    }
-    return again.lookup(value);
-  }
-
   /// Gives the readers of `gather` that are not forward ops a gather of their
   /// own.
   void regather(AllGatherOp gather, const llvm::DenseSet<Operation *> &forward,
@@ -328,12 +300,18 @@ private:
     setSecond(second, nextId);
     Value local = ToLocalOp::create(builder, loc,
                                     gather.getType().getLocalType(), second);
-    // Repeat the casts.
-    llvm::DenseMap<Value, Value> again;
-    for (Operation *user : gather->getUsers())
-      again[user->getResult(0)] = local;
+    // Repeat the casts, and skip loops that pass on what they make.
+    Recomputation again([&](OpBuilder &builder, Value value) -> Value {
+      Operation *op = value.getDefiningOp();
+      if (llvm::is_contained(gather->getUsers(), op))
+        return local;
+      if (!isWhile(op))
+        return {};
+      unsigned number = cast<OpResult>(value).getResultNumber();
+      return again.get(builder, op->getOperand(number));
+    });
     for (OpOperand *use : late)
-      use->set(passOn(builder, use->get(), again));
+      use->set(again.get(builder, use->get()));
     remarkRewrite(second, getArgument(),
                   "gathered again for the backward pass");
   }

@@ -8,6 +8,7 @@
 #include "CarriedState.h"
 #include "FrozenWeights.h"
 #include "LocalValues.h"
+#include "Secondary/Gathers.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
@@ -36,7 +37,9 @@ public:
     getOperation().walk([&](AllGatherOp gather) {
       if (!gather->hasAttr(kKeepAttr))
         return;
-      Sources sources = frozen.getSources(getSource(gather));
+      FromLocalOp source = getSource(gather);
+      Sources sources =
+          source ? frozen.getSources(source.getLocal()) : Sources();
       if (sources.empty())
         return;
       if (getCarryingFunction(gather, manuals))
@@ -54,15 +57,6 @@ public:
   }
 
 private:
-  /// Finds the value that `gather` moves, before it is quantized and laid out.
-  static Value getSource(AllGatherOp gather) {
-    Value operand = gather.getOperand();
-    if (auto encode = operand.getDefiningOp<EncodeOp>())
-      operand = encode.getOperand();
-    auto source = operand.getDefiningOp<FromLocalOp>();
-    return source ? source.getLocal() : operand;
-  }
-
   CarriedTensor keep(AllGatherOp gather,
                      ArrayRef<FrozenWeights::Source> sources) {
     OpBuilder builder(gather);
