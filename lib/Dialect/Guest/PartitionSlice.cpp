@@ -171,6 +171,20 @@ PartitionTables::Table PartitionTables::compute(Value value) {
                   : combine(op, operands[0], operands[1]);
 }
 
+bool PartitionSlice::isInOrderOf(const ReplicaGroups &groups) const {
+  auto getSize = [&](Value value) {
+    return cast<RankedTensorType>(value.getType()).getDimSize(dim);
+  };
+  int64_t whole = getSize(op->getOperand(0)), size = getSize(op->getResult(0));
+  return llvm::all_of(groups, [&](const std::vector<int64_t> &group) {
+    return whole == size * static_cast<int64_t>(group.size()) &&
+           llvm::all_of(llvm::enumerate(group), [&](auto device) {
+             return offsets[device.value()] ==
+                    static_cast<int64_t>(device.index()) * size;
+           });
+  });
+}
+
 std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
                                                         std::string &error) {
   if (!isNamed(op, "stablehlo.dynamic_slice") || !isConsistentMovement(op))
@@ -253,6 +267,15 @@ RankedTensorType zpp::resizeDim(Type type, int64_t dim, int64_t size) {
   SmallVector<int64_t> shape(tensor.getShape());
   shape[dim] = size;
   return tensor.clone(shape);
+}
+
+bool zpp::isSplatAlong(Value value, int64_t dim) {
+  Operation *op = value.getDefiningOp();
+  auto dims = op && isNamed(op, guest::kBroadcastInDim)
+                  ? op->getAttrOfType<DenseI64ArrayAttr>("broadcast_dimensions")
+                  : DenseI64ArrayAttr();
+  return getSplat(value) ||
+         (dims && !llvm::is_contained(dims.asArrayRef(), dim));
 }
 
 void zpp::resizeSplat(OpOperand &operand, int64_t dim, int64_t size) {

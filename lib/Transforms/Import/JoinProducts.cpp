@@ -22,7 +22,6 @@
 #include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
-#include "zpp/Dialect/Guest/While.h"
 #include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -69,25 +68,16 @@ static void widen(IRRewriter &builder, const SplitProducts &split, Value value,
     use->set(slice);
 }
 
-/// Has `op`, whose result has become larger in dim `dim`, read as large splats.
-static void resizeSplats(Operation *op, const SplitProducts &split,
-                         int64_t dim) {
-  auto whole = cast<RankedTensorType>(op->getResult(0).getType());
-  for (OpOperand &operand : op->getOpOperands()) {
-    auto share = split.shares.find(operand.get());
-    bool isSplat =
-        getSplat(operand.get()) && (share == split.shares.end() ||
-                                    share->second.kind == Share::Kind::Splat);
-    // Those of a clamp may be scalars.
-    if (isSplat && cast<RankedTensorType>(operand.get().getType()).getRank() ==
-                       whole.getRank())
-      resizeSplat(operand, dim, whole.getDimSize(dim));
-  }
-}
-
 /// Has each device compute all of what follows from the matrix, which one
 /// gather brings. Returns the gather.
 static Operation *joinProducts(const SplitProducts &split) {
+  // While ops have operands of one type.
+  for (Operation *op : split.ops)
+    if (Share share = split.shares.lookup(op->getResult(0));
+        share.kind == Share::Kind::Slice)
+      resizeSplats(op, split,
+                   split.getWholeType(op->getResult(0).getType(), share)
+                       .getDimSize(share.dim));
   Operation *first = split.getCollectives().front();
   auto module = split.gram->getParentOfType<ModuleOp>();
   IRRewriter builder(module.getContext());
@@ -105,15 +95,9 @@ static Operation *joinProducts(const SplitProducts &split) {
   auto isIdentity = [](Operation *op) {
     return getGuestCollective(op) || isNamed(op, guest::kDynamicSlice);
   };
-  for (Operation *op : split.ops) {
+  for (Operation *op : split.ops)
     if (isIdentity(op))
       op->getResult(0).replaceAllUsesWith(op->getOperand(0));
-    else if (auto share = split.shares.find(op->getResult(0));
-             share != split.shares.end() &&
-             share->second.kind == Share::Kind::Slice && !isBarrier(op) &&
-             !WhileView::get(op))
-      resizeSplats(op, split, share->second.dim);
-  }
   for (Operation *op : split.ops)
     if (isIdentity(op))
       op->erase();
@@ -148,9 +132,7 @@ public:
 
 private:
   /// Bytes that the collectives of split products send over each tier.
-  struct Sent {
-    std::vector<int64_t> bytes;
-  };
+  using Sent = std::vector<int64_t>;
 
   /// Joins the products that may be whole. If there are none, says why the
   /// others are left alone, and returns false.
@@ -180,8 +162,7 @@ private:
   void join(const SplitProducts &split, const Sent &sent) {
     size_t count = split.getCollectives().size();
     Operation *gather = joinProducts(split);
-    gather->setAttr(kSentAttr,
-                    DenseI64ArrayAttr::get(&getContext(), sent.bytes));
+    gather->setAttr(kSentAttr, DenseI64ArrayAttr::get(&getContext(), sent));
     remarkPassed(gather, getArgument(), "rewritten")
         << ("products that devices have split with " + Twine(count) +
             (count == 1 ? " collective" : " collectives") +
@@ -195,7 +176,7 @@ private:
                         const Mesh &mesh, const Machine &machine) {
     ProvenanceAnalysis provenances;
     CollectiveReader reader(mesh);
-    Sent sent{std::vector<int64_t>(mesh.getAxes().size())};
+    Sent sent(mesh.getAxes().size());
     std::optional<LinkModel> model = machine.findLinks(mesh);
     auto getTrips = [&](Operation *op) {
       return getTripCount(op, provenances).value_or(1);
@@ -207,7 +188,7 @@ private:
       if (!view.groupError.empty())
         return LeftAlone(view.groupError);
       std::vector<int64_t> bytes = view.getSentBytes(mesh);
-      for (auto [sum, more] : llvm::zip_equal(sent.bytes, bytes))
+      for (auto [sum, more] : llvm::zip_equal(sent, bytes))
         sum += getTrips(op) * more;
       if (model)
         usec +=
@@ -220,7 +201,7 @@ private:
     int64_t trips = getTrips(split.gram);
     if (!model) {
       int64_t tier = mesh.findSlowest(first->axes);
-      return compare(sent, sent.bytes[tier], trips * once[tier],
+      return compare(sent, sent[tier], trips * once[tier],
                      "bytes cross the slowest links");
     }
     DeviceModel device = machine.getDevice();

@@ -65,8 +65,6 @@ public:
             SameValues &sameValues)
       : split(split), tables(tables), sameValues(sameValues) {}
 
-  /// Finds all that follows from the slice, but for `excluded`, for what nobody
-  /// can tell, and for summands that something else reads than their sum.
   void run(llvm::DenseSet<Operation *> excluded) {
     while (Operation *more = findReadSummand(excluded))
       excluded.insert(more);
@@ -213,14 +211,18 @@ private:
   }
 
   std::optional<Share> getProductShare(Operation *op) {
-    std::optional<Share> shares[] = {find(op->getOperand(0)),
-                                     find(op->getOperand(1))};
+    std::optional<Share> shares[] = {getOperandShare(op->getOperand(0)),
+                                     getOperandShare(op->getOperand(1))};
     std::optional<ProductDims> dims[] = {getProductDims(op, 0),
                                          getProductDims(op, 1)};
     if (!shares[0] || !shares[1] || !dims[0] || !dims[1])
       return std::nullopt;
     auto isSlice = [&](unsigned i) { return shares[i]->kind == Kind::Slice; };
-    auto isWhole = [&](unsigned i) { return shares[i]->kind == Kind::Whole; };
+    // A splat that follows from nothing has the shape that it had.
+    auto isWhole = [&](unsigned i) {
+      return shares[i]->kind == Kind::Whole ||
+             (shares[i]->kind == Kind::Splat && !find(op->getOperand(i)));
+    };
     if (isWhole(0) && isWhole(1))
       return Share{Kind::Whole};
     auto getPlace = [&](unsigned i, ArrayRef<int64_t> among) {
@@ -248,19 +250,9 @@ private:
   std::optional<Share> getSliceShare(Operation *op) {
     std::string error;
     std::optional<PartitionSlice> slice = tables.getSlice(op, error);
-    if (!slice)
-      return std::nullopt;
-    int64_t size = cast<RankedTensorType>(op->getResult(0).getType())
-                       .getDimSize(slice->dim);
-    Share share{Kind::Slice, slice->dim};
-    if (split.getWholeType(op->getResult(0).getType(), share) !=
-        op->getOperand(0).getType())
-      return std::nullopt;
-    for (const std::vector<int64_t> &group : split.groups)
-      for (auto [place, device] : llvm::enumerate(group))
-        if (slice->offsets[device] != static_cast<int64_t>(place) * size)
-          return std::nullopt;
-    return share;
+    return slice && slice->isInOrderOf(split.groups)
+               ? std::optional(Share{Kind::Slice, slice->dim})
+               : std::nullopt;
   }
 
   std::optional<Share> getReducedShare(Operation *op, const Share &share) {
@@ -268,15 +260,16 @@ private:
     if (op->getNumOperands() != 2 || !dims ||
         split.shares.contains(op->getOperand(1)))
       return std::nullopt;
-    if (share.kind == Kind::Whole)
-      return sameValues.contains(op->getOperand(1), split.groups)
-                 ? std::optional(share)
+    if (share.kind == Kind::Slice &&
+        llvm::is_contained(dims.asArrayRef(), share.dim))
+      return isSum(op) && isZeros(op->getOperand(1))
+                 ? std::optional(Share{Kind::Summand})
                  : std::nullopt;
-    if (share.kind != Kind::Slice || !isSum(op) || !isZeros(op->getOperand(1)))
+    if (!sameValues.contains(op->getOperand(1), split.groups))
       return std::nullopt;
-    if (llvm::is_contained(dims.asArrayRef(), share.dim))
-      return Share{Kind::Summand};
-    return getMovedShare(op, share);
+    if (share.kind == Kind::Slice)
+      return getMovedShare(op, share);
+    return share.kind == Kind::Whole ? std::optional(share) : std::nullopt;
   }
 
   std::optional<Share> getMovedShare(Operation *op, const Share &share) {
@@ -296,10 +289,17 @@ private:
 
   std::optional<Share> getElementwiseShare(Operation *op) {
     std::optional<Share> found;
+    for (Value operand : op->getOperands())
+      if (std::optional<Share> share = find(operand);
+          share && share->kind == Kind::Slice)
+        found = share;
     for (Value operand : op->getOperands()) {
       std::optional<Share> share = getOperandShare(operand);
       if (!share || share->kind == Kind::Summand)
         return std::nullopt;
+      if (found && found->kind == Kind::Slice && !find(operand) &&
+          isSplatAlong(operand, found->dim))
+        continue;
       if (share->kind == Kind::Splat) {
         // What a loop or a barrier hands on keeps its shape.
         if (!getSplat(operand))
@@ -328,6 +328,29 @@ private:
   SameValues &sameValues;
 };
 } // namespace
+
+void zpp::followShares(SplitProducts &split, PartitionTables &tables,
+                       SameValues &sameValues,
+                       llvm::DenseSet<Operation *> excluded) {
+  ShareFlow(split, tables, sameValues).run(std::move(excluded));
+}
+
+void zpp::resizeSplats(Operation *op, const SplitProducts &split,
+                       int64_t size) {
+  if (!isElementwise(op))
+    return;
+  int64_t dim = split.shares.lookup(op->getResult(0)).dim;
+  int64_t rank = cast<ShapedType>(op->getResult(0).getType()).getRank();
+  for (OpOperand &operand : op->getOpOperands()) {
+    auto share = split.shares.find(operand.get());
+    bool isSplat =
+        share == split.shares.end() || share->second.kind == Kind::Splat;
+    // Those of a clamp may be scalars.
+    if (isSplat && isSplatAlong(operand.get(), dim) &&
+        cast<ShapedType>(operand.get().getType()).getRank() == rank)
+      resizeSplat(operand, dim, size);
+  }
+}
 
 //===----------------------------------------------------------------------===//
 // Products of a matrix with itself
@@ -441,7 +464,7 @@ std::vector<SplitProducts> zpp::findSplitProducts(ModuleOp module) {
       return;
     // Only one of two can change an op, or the value that it begins with. What
     // follows from both, they have whole.
-    ShareFlow(*split, tables, sameValues).run(known);
+    followShares(*split, tables, sameValues, known);
     bool isOfOther = llvm::any_of(found, [&](const SplitProducts &other) {
       return other.slice != split->slice && other.shares.contains(split->slice);
     });

@@ -68,6 +68,18 @@ struct SplitProducts {
                                       const Share &share) const;
 };
 
+/// Finds what follows from the slice of `split`, but for `excluded`, for what
+/// nobody can tell, and for summands that something else reads than their sum.
+void followShares(SplitProducts &split, PartitionTables &tables,
+                  SameValues &sameValues,
+                  llvm::DenseSet<mlir::Operation *> excluded = {});
+
+/// Has `op`, one of the ops of `split` whose result is to become `size` large
+/// in the dim of its share, read splats as large. Nothing if it is not
+/// elementwise.
+void resizeSplats(mlir::Operation *op, const SplitProducts &split,
+                  int64_t size);
+
 /// Finds all such products of `module`, of one replica, in order.
 std::vector<SplitProducts> findSplitProducts(mlir::ModuleOp module);
 

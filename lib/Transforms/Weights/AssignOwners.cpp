@@ -40,7 +40,7 @@ namespace {
 /// A stack, of which each device has as many layers.
 struct OwnedLayers {
   OwnedWork work;
-  LayerDims dims;
+  SplitProducts layers;
 };
 
 /// Matrices of which the same is computed, at most as many as there are
@@ -128,7 +128,7 @@ private:
         for (const OwnedWork &work : works)
           leave(work.gather, plan.getLeftAlone());
     };
-    Decision<LayerDims> layers = findLayers(alike.front());
+    Decision<SplitProducts> layers = findLayers(alike.front());
     if (layers) {
       for (const OwnedWork &work : alike)
         add(getPlan(OwnedLayers{work, *findLayers(work)}, machine), work);
@@ -333,8 +333,7 @@ private:
                                stablehlo.slice(stack, 0, layers - 1, layers)};
       stack = repeatLast(stablehlo, parts, 0, more - 1);
     }
-    setLayers(work, plan.dims,
-              exchange(stablehlo, work, stack, /*split=*/0, from));
+    setLayers(plan.layers, exchange(stablehlo, work, stack, /*split=*/0, from));
     builder.setInsertionPointAfterValue(work.result);
     StablehloBuilder back(builder, work.gather.getLoc());
     Value slice = back.slice(

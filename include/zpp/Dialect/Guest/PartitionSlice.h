@@ -17,6 +17,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/PatternMatch.h"
+#include "zpp/Dialect/Guest/ReplicaGroups.h"
 
 #include <optional>
 #include <string>
@@ -31,6 +32,10 @@ struct PartitionSlice {
   int64_t dim = 0;
   /// The offset of each device's slice, indexed by partition.
   std::vector<int64_t> offsets;
+
+  /// True if the slices of each of `groups` are all of the dim, in the order of
+  /// its devices.
+  bool isInOrderOf(const ReplicaGroups &groups) const;
 };
 
 /// Evaluates integers that depend only on the device, in a module of
@@ -74,8 +79,11 @@ mlir::Value buildOnPart(mlir::OpBuilder &builder, mlir::Operation *op,
 /// `type`, of a tensor, with `size` in dim `dim`.
 mlir::RankedTensorType resizeDim(mlir::Type type, int64_t dim, int64_t size);
 
-/// Has `operand`, a broadcast or a constant of elements that are all alike, be
-/// one with `size` in dim `dim`.
+/// True for a constant of elements that are all alike, and for a broadcast to
+/// dim `dim`, or of one element.
+bool isSplatAlong(mlir::Value value, int64_t dim);
+
+/// Has `operand`, such a splat, be one with `size` in dim `dim`.
 void resizeSplat(mlir::OpOperand &operand, int64_t dim, int64_t size);
 
 /// Removes leftovers of XLA's partitioner that no pass should see: `mhlo.copy`,

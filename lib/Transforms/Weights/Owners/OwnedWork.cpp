@@ -102,23 +102,31 @@ std::optional<int64_t> OwnedWorks::getOwnSliceDim(OpOperand &use,
   if (use.getOperandNumber() != 0)
     return std::nullopt;
   std::optional<PartitionSlice> slice = tables.getSlice(use.getOwner(), error);
-  if (!slice)
-    return std::nullopt;
-  auto getSize = [&](Value value) {
-    return cast<RankedTensorType>(value.getType()).getDimSize(slice->dim);
-  };
-  std::vector<AxisRef> axes = work.getAxes();
-  int64_t size = getSize(slice->op->getResult(0));
-  if (getSize(use.get()) != size * zpp::numDevices(axes))
-    return std::nullopt;
   Mesh mesh = AllGatherOp(work.gather).getMeshAttr().getMesh();
-  bool isOwn = llvm::all_of(mesh.getGroups(axes), [&](const auto &group) {
-    return llvm::all_of(llvm::enumerate(group), [&](auto device) {
-      return slice->offsets[device.value()] ==
-             static_cast<int64_t>(device.index()) * size;
+  return slice && slice->isInOrderOf(mesh.getGroups(work.getAxes()))
+             ? std::optional(slice->dim)
+             : std::nullopt;
+}
+
+/// Returns the first op of `work` that reads what devices may have differently;
+/// null if there is none.
+Operation *OwnedWorks::findOtherReader(const OwnedWork &work) {
+  llvm::DenseSet<Operation *> own(work.ops.begin(), work.ops.end());
+  ReplicaGroups groups = AllGatherOp(work.gather)
+                             .getMeshAttr()
+                             .getMesh()
+                             .getGroups(work.getAxes());
+  for (Operation *op : work.ops) {
+    bool differs = false;
+    forEachRead(op, [&](Value value) {
+      differs |= !differs && value != work.whole &&
+                 !own.contains(value.getDefiningOp()) &&
+                 !sameValues.contains(value, groups);
     });
-  });
-  return isOwn ? std::optional(slice->dim) : std::nullopt;
+    if (differs)
+      return op;
+  }
+  return nullptr;
 }
 
 Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
@@ -170,17 +178,7 @@ Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
   work.ops = ops.takeVector();
   llvm::sort(work.ops,
              [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
-  llvm::DenseSet<Operation *> own(work.ops.begin(), work.ops.end());
-  ReplicaGroups groups =
-      gather.getMeshAttr().getMesh().getGroups(work.getAxes());
-  Operation *differs = nullptr;
-  for (Operation *op : work.ops)
-    forEachRead(op, [&](Value value) {
-      if (value != work.whole && !own.contains(value.getDefiningOp()) &&
-          !differs && !sameValues.contains(value, groups))
-        differs = op;
-    });
-  if (differs)
+  if (Operation *differs = findOtherReader(work))
     return LeftAlone("what follows from it is made of other things, too, which "
                      "devices may have differently, in " +
                      differs->getName().getStringRef().str() +

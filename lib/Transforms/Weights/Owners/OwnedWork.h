@@ -8,6 +8,7 @@
 #ifndef ZPP_LIB_TRANSFORMS_WEIGHTS_OWNERS_OWNEDWORK_H
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_OWNERS_OWNEDWORK_H
 
+#include "Import/SplitProducts.h"
 #include "zpp/Analysis/SameValues.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -48,6 +49,7 @@ public:
 private:
   std::optional<int64_t> getOwnSliceDim(mlir::OpOperand &use,
                                         const OwnedWork &work);
+  mlir::Operation *findOtherReader(const OwnedWork &work);
 
   ModuleCopies copies;
   PartitionTables tables;
@@ -57,15 +59,13 @@ private:
 /// True if both compute the same of different tensors.
 bool isSameWork(const OwnedWork &a, const OwnedWork &b);
 
-/// For each value that follows from a stack, the dim that is its first one.
-using LayerDims = llvm::DenseMap<mlir::Value, int64_t>;
+/// Returns what follows from the layers of a stack, if `work` computes each by
+/// itself: all of it are slices, then.
+Decision<SplitProducts> findLayers(const OwnedWork &work);
 
-/// The dims of layers, if `work` computes each layer of a stack by itself.
-Decision<LayerDims> findLayers(const OwnedWork &work);
-
-/// Has `work`, with these dims, compute `layers` layers: those of `stack`,
-/// which takes the place of what is gathered.
-void setLayers(const OwnedWork &work, const LayerDims &dims, mlir::Value stack);
+/// Has the work of `layers` be that of the layers of `stack`, which takes the
+/// place of what is gathered.
+void setLayers(const SplitProducts &layers, mlir::Value stack);
 
 /// Inlines the functions that are called with what follows from `gather`, as
 /// far as they are known to do nothing else than to compute.
