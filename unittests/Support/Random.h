@@ -30,22 +30,25 @@ public:
     return low + (high - low) * uniform();
   }
   double normal() {
-    double radius = std::sqrt(-2 * std::log(uniform()));
-    return radius * std::cos(2 * 3.14159265358979323846 * uniform());
+    double radius = std::sqrt(chiSquared2());
+    return radius * std::cos(kTurn * uniform());
   }
   /// Student's t with three degrees of freedom, which has the heavy tails of
-  /// real gradients.
+  /// real gradients. Numerator and denominator take one normal number each, at
+  /// right angles; two more squares are a chi-squared number.
   double studentT3() {
-    double numerator = normal();
-    double sum = 0;
-    for (int i = 0; i < 3; ++i) {
-      double value = normal();
-      sum += value * value;
-    }
-    return numerator / std::sqrt(sum / 3);
+    double radius = std::sqrt(chiSquared2()), angle = kTurn * uniform();
+    double other = radius * std::sin(angle);
+    return radius * std::cos(angle) /
+           std::sqrt((other * other + chiSquared2()) / 3);
   }
 
 private:
+  static constexpr double kTurn = 2 * 3.14159265358979323846;
+
+  /// The sum of the squares of two normal numbers.
+  double chiSquared2() { return -2 * std::log(uniform()); }
+
   std::mt19937_64 engine;
 };
 
