@@ -362,9 +362,25 @@ static Value flush(StablehloBuilder &b, Value values) {
   return b.select(isTiny, zero, values);
 }
 
-Value zpp::stablehlo_arith::combineFlushed(StablehloBuilder &b,
-                                           StringRef operation, Value a,
-                                           Value c) {
-  return flush(b, b.elementwise(operation, {flush(b, b.convert(a, b.f32())),
-                                            flush(b, b.convert(c, b.f32()))}));
+/// `values` in f32, with those that are subnormal or not finite as zero.
+static Value flushHeld(StablehloBuilder &b, Value values) {
+  values = flush(b, b.convert(values, b.f32()));
+  ArrayRef<int64_t> shape = b.shapeOf(values);
+  Value magnitudes =
+      b.withUI32("and", b.bitcast(values, b.ui32()), kMagnitudeMask);
+  Value isFinite =
+      b.compare("LT", magnitudes, b.splatUI32(shape, kInfinityBits));
+  return b.select(isFinite, values, b.splatF32(shape, 0));
+}
+
+Value zpp::stablehlo_arith::subtractHeld(StablehloBuilder &b, Value a,
+                                         Value held) {
+  return flush(b, b.elementwise("subtract", {flush(b, b.convert(a, b.f32())),
+                                             flushHeld(b, held)}));
+}
+
+Value zpp::stablehlo_arith::addHeld(StablehloBuilder &b, Value held,
+                                    Value value) {
+  return flush(b, b.elementwise("add", {flushHeld(b, held),
+                                        flush(b, b.convert(value, b.f32()))}));
 }

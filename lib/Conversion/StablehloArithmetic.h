@@ -42,10 +42,9 @@ mlir::Value roundTo(StablehloBuilder &b, mlir::Value values,
 mlir::Value reduce(StablehloBuilder &b, mlir::Value values,
                    zero::ReduceKind kind);
 
-/// subtractHeld() and addHeld(): `operation` on `a` and `c`, with what is
-/// subnormal as zero.
-mlir::Value combineFlushed(StablehloBuilder &b, llvm::StringRef operation,
-                           mlir::Value a, mlir::Value c);
+/// Those of BlockQuant.h.
+mlir::Value subtractHeld(StablehloBuilder &b, mlir::Value a, mlir::Value held);
+mlir::Value addHeld(StablehloBuilder &b, mlir::Value held, mlir::Value value);
 
 } // namespace zpp::stablehlo_arith
 

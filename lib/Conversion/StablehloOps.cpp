@@ -75,7 +75,7 @@ static Value lower(StablehloBuilder &b, QuantizeOp op, Value input) {
 
 static Value lower(StablehloBuilder &b, QuantizeDifferenceOp op, Value input,
                    Value held) {
-  return lowerQuantize(b, op, combineFlushed(b, "subtract", input, held));
+  return lowerQuantize(b, op, subtractHeld(b, input, held));
 }
 
 /// The values of wire chunks, as elements of type `rounded` in the order of the
@@ -107,8 +107,7 @@ static Value lower(StablehloBuilder &b, DequantizeAddOp op, Value input,
   ShapedType init = op.getInitType();
   Value values =
       b.reshape(lowerDequantize(b, op, input, b.f32()), init.getShape());
-  return roundTo(b, combineFlushed(b, "add", held, values),
-                 init.getElementType());
+  return roundTo(b, addHeld(b, held, values), init.getElementType());
 }
 
 static Value lower(StablehloBuilder &b, ReduceOp op, Value input) {

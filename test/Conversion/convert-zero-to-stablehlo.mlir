@@ -69,14 +69,15 @@ func.func @unpack_slices(%c: tensor<4x4x3xbf16>) -> tensor<15x3xbf16> {
 //===----------------------------------------------------------------------===//
 
 // The difference is taken before the slices, in f32, with what is subnormal as
-// zero.
+// zero, and what is held and not finite, too.
 // CHECK-LABEL: func @quantize_difference
 func.func @quantize_difference(%g: tensor<256x64xbf16>, %h: tensor<256x64xbf16>) -> tensor<4x4160xi8> {
   // CHECK: %[[G:.*]] = stablehlo.convert %arg0 : (tensor<256x64xbf16>) -> tensor<256x64xf32>
   // CHECK: %[[GFLUSHED:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[G]]
   // CHECK: %[[H:.*]] = stablehlo.convert %arg1 : (tensor<256x64xbf16>) -> tensor<256x64xf32>
   // CHECK: %[[HFLUSHED:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[H]]
-  // CHECK: %[[D:.*]] = stablehlo.subtract %[[GFLUSHED]], %[[HFLUSHED]]
+  // CHECK: %[[HFINITE:.*]] = stablehlo.select %{{.*}}, %[[HFLUSHED]], %{{.*}}
+  // CHECK: %[[D:.*]] = stablehlo.subtract %[[GFLUSHED]], %[[HFINITE]]
   // CHECK: %[[FLUSHED:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[D]]
   // CHECK: stablehlo.transpose {{.*}}, dims = [1, 0, 2] : (tensor<2x4x2048xf32>)
   %e = tensor.empty() : tensor<4x4160xi8>
@@ -92,7 +93,8 @@ func.func @dequantize_add(%b: tensor<4x528xi8>, %h: tensor<77x52xf16>) -> tensor
   // CHECK-NOT: f16
   // CHECK: %[[H:.*]] = stablehlo.convert %arg1 : (tensor<77x52xf16>) -> tensor<77x52xf32>
   // CHECK: %[[HFLUSHED:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[H]]
-  // CHECK: %[[SUM:.*]] = stablehlo.add %[[HFLUSHED]], %{{.*}} : tensor<77x52xf32>
+  // CHECK: %[[HFINITE:.*]] = stablehlo.select %{{.*}}, %[[HFLUSHED]], %{{.*}}
+  // CHECK: %[[SUM:.*]] = stablehlo.add %[[HFINITE]], %{{.*}} : tensor<77x52xf32>
   // CHECK: %[[FLUSHED:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SUM]]
   // CHECK: %[[ROUNDED:.*]] = stablehlo.convert %[[FLUSHED]] : (tensor<77x52xf32>) -> tensor<77x52xf16>
   %e = tensor.empty() : tensor<77x52xf16>

@@ -159,6 +159,38 @@ def test_restored_weights_are_sent_whole():
                          np.asarray(weight).astype(jnp.bfloat16).reshape(-1))
 
 
+def test_weights_that_were_not_finite():
+    """A step that finds its loss so takes weights that it has kept. What is held is
+    finite again, too."""
+    def step(state, batch):
+        def loss_of(weights):
+            y = functools.reduce(lambda y, w: forms.layer(w, y), weights, batch)
+            return jnp.mean((y - jnp.cos(batch)) ** 2)
+
+        weights, kept = state
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        loss = jax.lax.pmean(loss, forms.AXES)
+        weights = [jnp.where(jnp.isfinite(loss), w - 0.1 * g, k) for w, g, k in
+                   zip(weights, gradients, kept, strict=True)]
+        # A batch of zeros is what spoils them.
+        largest = jax.lax.pmax(jnp.max(jnp.abs(batch)), forms.AXES)
+        return ([jnp.where(largest == 0, jnp.inf, w) for w in weights], kept), loss
+
+    step = jax.shard_map(step, mesh=forms.MESH, in_specs=(forms.WEIGHT, forms.BATCH),
+                         out_specs=(forms.WEIGHT, forms.P()), check_vma=False)
+    weights = [forms.array((forms.WIDTH, forms.WIDTH), forms.WEIGHT)] * 2
+    batch = forms.array((16, forms.WIDTH), forms.BATCH)
+    found = []
+    for run in (jax.jit(step), zpp.jit(step, target="portable", **OPTIONS)):
+        state, losses = (weights, weights), []
+        for number in range(7):
+            state, loss = run(state, 0 * batch if number == 1 else batch)
+            losses.append(float(loss))
+        found.append(losses)
+    assert np.isnan(found[0]).tolist() == [False, False, True, *[False] * 4]
+    np.testing.assert_allclose(*found, rtol=1e-2)
+
+
 def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
     """The rest are results of the latest call."""
     taken = []

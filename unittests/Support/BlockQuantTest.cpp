@@ -490,7 +490,13 @@ TEST(BlockQuant, DifferencesFlushWhatIsSubnormal) {
   float largest = std::numeric_limits<float>::max();
   EXPECT_TRUE(std::isinf(subtractHeld(largest, -largest)));
   EXPECT_TRUE(std::isnan(addHeld(1.0f, NAN)));
-  EXPECT_TRUE(std::isnan(subtractHeld(INFINITY, INFINITY)));
+  EXPECT_TRUE(std::isnan(subtractHeld(NAN, 1.0f)));
+  // What is held does not stay so for ever.
+  for (float held : {NAN, -NAN, INFINITY, -INFINITY}) {
+    EXPECT_EQ(subtractHeld(3.0f, held), 3.0f);
+    EXPECT_EQ(addHeld(held, 3.0f), 3.0f);
+  }
+  EXPECT_EQ(addHeld(largest, 0.0f), largest);
 }
 
 TEST_P(BlockQuantTest, DifferencesDoNotDrift) {

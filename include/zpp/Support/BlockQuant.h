@@ -67,7 +67,8 @@
 // then holds h + value, rounded to the type of its elements. Both steps are in
 // f32, and what goes in or comes out below 2^-126 counts as a zero of its sign.
 // So all copies have the same bits, and what was rounded is part of the next
-// difference. A difference that overflows is Inf.
+// difference. A difference that overflows is Inf. What is held counts as 0
+// where it is NaN or Inf, so that numbers arrive again once a is one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -312,8 +313,14 @@ inline float flushToZero(float value) {
 }
 #endif
 
+/// `held`, or 0 if it is no finite number, to which nothing can be added.
+ZPP_HOST_DEVICE float finiteOrZero(float held) {
+  return magnitudeBits(held) < 0x7f800000u ? held : 0.0f;
+}
+
 /// a - held: what is quantized of a difference.
 ZPP_HOST_DEVICE float subtractHeld(float a, float held) {
+  held = finiteOrZero(held);
 #if defined(__CUDA_ARCH__)
   float result;
   asm("sub.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(held));
@@ -325,6 +332,7 @@ ZPP_HOST_DEVICE float subtractHeld(float a, float held) {
 
 /// held + value: what is held once the decoded `value` has arrived.
 ZPP_HOST_DEVICE float addHeld(float held, float value) {
+  held = finiteOrZero(held);
 #if defined(__CUDA_ARCH__)
   float result;
   asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(held), "f"(value));
