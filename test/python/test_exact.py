@@ -213,6 +213,62 @@ def test_a_base_of_integers_is_kept(base_of, read):
     assert_same(step, inputs, ways=("weights", "hpZ", "frozen"))
 
 
+# Weights that divide ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use, divides", [
+    (lambda scales, x: x / scales, True),
+    (lambda scales, x: scales * jnp.round(x / jnp.maximum(2 * scales, 1e-9)), True),
+    (lambda scales, x: x * jax.lax.rsqrt(scales**2), True),
+    (lambda scales, x: x * jnp.log(scales + 1e-9), True),
+    (lambda scales, x: x / scales[jnp.argsort(x[0])], True),
+    (lambda scales, x: x / jnp.exp(scales), False),
+    (lambda scales, x: x * scales / jnp.sqrt(jnp.sum(scales**2)), False),
+], ids=["quotient", "codes", "root", "logarithm", "looked up", "exponent", "norm"])
+def test_weights_that_divide_are_not_rounded(use, divides):
+    """Beside a scale of 1, int8 makes one of 1e-5 zero."""
+    count = 8 * 256
+
+    def step(weights, x):
+        def loss(weights):
+            scales, first, last = map(gather, weights)
+            return jnp.mean((jnp.tanh(use(scales, x @ first)) @ last - x) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return [w - 1e-9 * g for w, g in zip(weights, gradients, strict=True)
+                ], jax.lax.pmean(value, AXES)
+
+    scales = (10.0 ** np.random.default_rng(0).uniform(-5, 0, count)).astype(np.float32)
+    weights = [put(each) for each in (scales, training.array((WIDTH, count)),
+                                      training.array((count, WIDTH)))]
+    sharded = shard(step, (WEIGHT, WEIGHT), (WEIGHT, WHOLE))
+    exact = [each["floor"] for each in collectives_of(
+        sharded, (weights, rows()), secondary="none", gradients="none", weights="i8")
+        if each["kind"] == "all_gather"]
+    assert exact.count("none") == divides, exact
+    fast = zpp.jit(sharded, **OPTIONS | ROUNDED | {"weights_of": None})
+    for _ in range(2):
+        found = fast(weights, rows())
+    assert np.isclose(found[1], jax.jit(sharded)(weights, rows())[1], rtol=0.05)
+
+
+def test_a_factor_of_a_weight_does_not_divide():
+    """Adam divides by what it makes of gradients, of which another weight is a
+    factor."""
+    def step(weights, squares, x):
+        gradients = jax.grad(lambda weights: jnp.mean(jnp.tanh(
+            x @ (gather(weights[0]) * gather(weights[1]))) ** 2))(weights)
+        squares = [0.9 * s + g * g for s, g in zip(squares, gradients, strict=True)]
+        return [w - 0.01 * g / (jnp.sqrt(s) + 1e-6) for w, g, s in zip(
+            weights, gradients, squares, strict=True)], squares
+
+    pair = [put(training.array((WIDTH, WIDTH)))] * 2
+    found = collectives_of(shard(step, (WEIGHT,) * 3, (WEIGHT,) * 2),
+                           (pair, pair, rows()), tuning={"block": 32})
+    assert {(each["rewritten"], each["floor"]) for each in found
+            if each["kind"] == "all_gather"} == {(True, "")}
+
+
 # Points of a difference -------------------------------------------------------------
 
 
@@ -290,6 +346,26 @@ def test_numbers_of_gradients_at_two_points(reach):
              if each["kind"] != "all_reduce"]
     assert {each["floor"] == "none" or not each["rewritten"] for each in found} == {
         bool(reach)}
+
+
+def test_losses_that_are_compared():
+    """The smallest step that makes the loss smaller is taken."""
+    def step(weight, x):
+        def loss(weight):
+            return jnp.mean((jnp.tanh(x @ gather(weight)) - jnp.sin(x)) ** 2)
+
+        least, slope = jax.value_and_grad(loss)(weight)
+        best, least = weight, jax.lax.pmean(least, AXES)
+        for rate in (1e-5, 1e-4, 1e-3):
+            moved = weight - rate * slope
+            found = jax.lax.pmean(loss(moved), AXES)
+            best = jnp.where(found < least, moved, best)
+            least = jnp.minimum(found, least)
+        return best, least
+
+    assert_same(shard(step, (WEIGHT, WEIGHT), (WEIGHT, WHOLE)),
+                (put(training.array((WIDTH, WIDTH))), rows()),
+                ways=("weights", "differences"), calls=1)
 
 
 def test_an_average_of_negated_momenta_is_no_difference():

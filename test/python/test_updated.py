@@ -509,6 +509,68 @@ def test_an_average_of_weights_stays_exact():
         "from it" for number in (0, 1)]
 
 
+def test_weights_that_were_not_finite():
+    """A step that finds its loss so takes weights that it has kept."""
+    def step(state, batch):
+        weights, kept = state
+        loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
+        loss = jax.lax.pmean(loss, AXES)
+        own = [jnp.where(jnp.isfinite(loss), slice_of(w) - 0.3 * g, k) for w, g, k in
+               zip(weights, sum_in_parts(gradients), kept, strict=True)]
+        # A batch of zeros is what spoils them.
+        largest = jax.lax.pmax(jnp.max(jnp.abs(batch[0])), AXES)
+        own = [jnp.where(largest == 0, jnp.inf, w) for w in own]
+        return (list(map(gather, own)), kept), loss
+
+    weights, specs = first_sgd()
+    kept = [put(np.asarray(w), P(AXES)) for w in weights]
+    specs = (specs, [P(AXES)] * 2)
+    step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
+                         out_specs=(specs, P()), check_vma=False)
+    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    batches = [batch_of(0), jax.tree.map(jnp.zeros_like, batch_of(0)),
+               batch_of(1), batch_of(2), batch_of(3)]
+    found = []
+    for run in (jax.jit(step), fast):
+        state, losses = (weights, kept), []
+        for batch in batches:
+            state, loss = run(state, batch)
+            losses.append(float(loss))
+        found.append(losses)
+    assert np.isnan(found[0]).tolist() == [False, False, True, False, False]
+    np.testing.assert_allclose(*found, rtol=1e-2)
+
+
+def exchanged(weights, update):
+    """Two weights take each other's places."""
+    return {"a": gather(slice_of(weights["b"]) + update),
+            "b": gather(slice_of(weights["a"]) + update)}
+
+
+def test_a_weight_in_the_place_of_another_one_stays_exact():
+    """It does not differ by an update from what is held."""
+    step = jax.shard_map(exchanged, mesh=MESH, in_specs=(P(), P(AXES)), out_specs=P(),
+                         check_vma=False)
+    weights = dict(zip("ab", first_sgd()[0], strict=True))
+    update = array((WIDTH, WIDTH), P(AXES))
+    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    expected, found = jax.jit(step)(weights, update), fast(weights, update)
+    for name in "ab":
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert all("and the step returns it in place of another one" in entry["reason"]
+               for entry in gathers_of(fast.report()))
+
+
+def of_a_root(weights, update):
+    """Small weights matter most."""
+    own = slice_of(weights) + update * scatter_of_roots(weights)
+    return gather(jnp.maximum(own, 1e-9))
+
+
+def scatter_of_roots(weights):
+    return jax.lax.psum_scatter(jax.lax.rsqrt(weights), AXES, tiled=True)
+
+
 def in_a_loop(weights, update):
     """Several steps of the optimizer: weights change in between."""
     def one(weights, _):
@@ -535,11 +597,12 @@ def normalized(weights, update):
     (in_a_loop, "it is in a loop, in which what devices hold changes"),
     (not_in_place, "is not the one that it puts in its place"),
     (normalized, "no result of the step is what it gathers"),
+    (of_a_root, "the step divides by elements of argument 0"),
 ])
 def test_what_is_not_certain_stays_exact(step, reason):
     step = jax.shard_map(step, mesh=MESH, in_specs=(P(), P(AXES)),
                          out_specs=P(), check_vma=False)
-    arguments = (array((WIDTH, WIDTH)), array((WIDTH, WIDTH), P(AXES)))
+    arguments = (abs(array((WIDTH, WIDTH))), array((WIDTH, WIDTH), P(AXES)))
     fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
     np.testing.assert_array_equal(
         fast(*arguments), jax.jit(step)(*arguments))

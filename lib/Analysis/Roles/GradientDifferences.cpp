@@ -148,12 +148,13 @@ private:
         {}, false, {points->getValues(left), points->getValues(right)}, rows};
   }
 
-  /// Returns the difference of `node` if it subtracts two numbers that are
-  /// taken at two points of one weight: losses, or what is made of gradients.
+  /// Returns the difference of `node` if it subtracts or compares two numbers
+  /// that are taken at two points of one weight: losses, or what is made of
+  /// gradients.
   std::optional<GradientDifference> getOfNumbers(Node node) {
     SmallVector<Node> terms = graph.getOperands(node);
-    if (!is(node, guest::kSubtract) || graph.getCount(node) != 1 ||
-        terms[0] < 0 || terms[1] < 0)
+    if (!(is(node, guest::kSubtract) || is(node, guest::kCompare)) ||
+        graph.getCount(node) != 1 || terms[0] < 0 || terms[1] < 0)
       return std::nullopt;
     getGathers(node);
     auto apart = points->findApart(terms[0], terms[1], held);

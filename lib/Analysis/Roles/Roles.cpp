@@ -11,6 +11,7 @@
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "zpp/Analysis/HostModule.h"
+#include "zpp/Analysis/Roles/Divisions.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -186,8 +187,9 @@ const Bits &RoleFinder::getBits() {
 }
 
 /// Says which collectives move what is never rounded: R1, integers; R17, what
-/// is read as another kind of number; R14, the points of a difference of
-/// gradients; and R18, stacks of parameters that have no blocks of their own.
+/// is read as another kind of number; R12, weights that divide; R14, the points
+/// of a difference of gradients; and R18, stacks of parameters that have no
+/// blocks of their own.
 void RoleFinder::keepExact() {
   for (StepCollective &collective : collectives) {
     Value operand = collective.op->getNumOperands() == 1
@@ -209,6 +211,10 @@ void RoleFinder::keepExact() {
                        : std::nullopt) {
       why =
           Objection{Rule::Bits, "its elements are bits, not numbers: " + *bits};
+    } else if (isGather && isDividedBy(graph, collective.op->getResult(0))) {
+      why = Objection{Rule::Divisor,
+                      "the step divides by its elements, or takes logarithms "
+                      "or roots of them: small ones matter most"};
     } else if (collective.role == Role::Weight &&
                atPoints.contains(collective.op)) {
       why = Objection{

@@ -8,7 +8,7 @@
 #include "UpdatedWeights.h"
 
 #include "zpp/Analysis/Origin.h"
-#include "zpp/Analysis/Roles/StepFlow.h"
+#include "zpp/Analysis/Roles/Divisions.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
@@ -356,12 +356,18 @@ UpdatedWeights::findSources(const UpdatedWeight &weight,
     });
   };
   SmallVector<Source> sources;
+  std::optional<unsigned> replacedElsewhere;
   for (Operation *op : findSlices(weight.getOperand())) {
     std::optional<SmallVector<unsigned>> arguments =
         getArguments(op->getOperand(0), manual);
     if (!arguments)
       continue;
     Source source{op, std::move(*arguments)};
+    if (!isReturned(source))
+      for (unsigned argument : source.arguments)
+        if (isa<BlockArgument>(manual->getOperand(argument)) &&
+            isWeight(argument, manual))
+          replacedElsewhere = argument;
     if (!isReturned(source) || llvm::any_of(sources, [&](const Source &other) {
           return other.slice->getOperands() == op->getOperands();
         }))
@@ -375,6 +381,10 @@ UpdatedWeights::findSources(const UpdatedWeight &weight,
           " that it is made of is not the one that it puts in its place");
     sources.push_back(std::move(source));
   }
+  if (sources.empty() && replacedElsewhere)
+    return LeftAlone("it is made of a slice of " +
+                     describe(*replacedElsewhere, manual, signature) +
+                     ", and the step returns it in place of another one");
   // Equal slices that the step has cut twice.
   if (!sources.empty() && llvm::any_of(sources, [&](const Source &source) {
         return source.slice->getOperand(0) !=
@@ -442,6 +452,11 @@ UpdatedWeights::findHeld(const UpdatedWeight &weight, Operation *manual,
     if (!isWeight(argument, manual))
       return LeftAlone(describe(argument, manual, signature) +
                        " is no weight: no gradient is computed from it");
+  for (unsigned argument : held->arguments)
+    if (isDividedBy(graph, ManualView(manual).getArgument(argument)))
+      return LeftAlone("the step divides by elements of " +
+                       describe(argument, manual, signature) +
+                       ", or takes logarithms or roots of them");
   for (unsigned argument : held->arguments)
     if (!isReplicated(argument, weight, manual))
       return LeftAlone("devices of its groups have different parts of " +
