@@ -16,6 +16,7 @@
 
 #include "RoleFinder.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Analysis/Roles/Divisions.h"
 #include "zpp/Dialect/Guest/DimFlow.h"
 #include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
@@ -55,8 +56,11 @@ public:
         gathers[collective.op] = &collective;
       hasDifferences |= collective.rule == Rule::Difference;
     }
-    hasDifferences |= !finder.atPoints.empty();
     findWeights();
+    hasDifferences |=
+        !finder.atPoints.empty() ||
+        subtractsOwnGradients(graph, flow,
+                              llvm::to_vector(llvm::make_first_range(weights)));
   }
 
   std::optional<Objection> check(StepCollective &exchange) {
@@ -118,23 +122,23 @@ private:
                        "it moves what is made of weights alone"};
     made.clear();
     hasProduct = false;
-    if (!areMade({*operand, dim}, exchange.axes, 0) || !hasProduct) {
-      bool isCut = false;
-      if (!areTaken({*result, dim}, exchange.axes, isCut))
-        return Objection{
-            Rule::Exchange,
-            "it moves no rows of experts: no product with a weight that each "
-            "device has for itself takes or makes them; weights-of names "
-            "weights"};
-      if (!isActivation(*operand))
-        return Objection{Rule::Exchange,
-                         "it moves masks, numbers or probabilities, not "
-                         "activations"};
-      if (isCut || areJoined({*operand, dim}))
-        return Objection{Rule::Exchange,
-                         "its rows have parts that are used in different ways"};
-    }
-    if (Operation *reader = findOtherReader(*result))
+    bool isMade = areMade({*operand, dim}, exchange.axes, 0) && hasProduct;
+    bool isCut = false;
+    if (!areTaken({*result, dim}, exchange.axes, isCut) && !isMade)
+      return Objection{
+          Rule::Exchange,
+          "it moves no rows of experts: no product with a weight that each "
+          "device has for itself takes or makes them; weights-of names "
+          "weights"};
+    if (!isMade && !isActivation(*operand))
+      return Objection{Rule::Exchange,
+                       "it moves masks, numbers or probabilities, not "
+                       "activations"};
+    Operation *reader = findOtherReader(*result);
+    if (!(isMade && reader) && (isCut || areJoined({*operand, dim}, isMade)))
+      return Objection{Rule::Exchange,
+                       "its rows have parts that are used in different ways"};
+    if (reader)
       return Objection{Rule::Exchange,
                        "what arrives is not only moved, added up and "
                        "scaled, but read by " +
@@ -325,8 +329,9 @@ private:
   }
 
   /// True if a row of `rows` has elements of several tensors, as a token beside
-  /// its gate. What products make of weights is one.
-  bool areJoined(Rows rows) const {
+  /// its gate. What products make of weights is one. Factors of what experts
+  /// have made are no part of it.
+  bool areJoined(Rows rows, bool areOfExperts) const {
     bool isJoined = false;
     llvm::DenseSet<Rows> seen{rows};
     // Whether a product has made the rows from there on.
@@ -346,6 +351,11 @@ private:
           continue;
         std::optional<int64_t> from =
             !op || edge.operand < 0 ? dim : getSourceDim(op, edge.operand, dim);
+        if (areOfExperts && from &&
+            (graph.is(node, guest::kMultiply) ||
+             graph.is(node, guest::kDivide)) &&
+            !made.lookup({edge.source, *from}))
+          continue;
         // A part of a row may be taken.
         if (!from && op &&
             (isNamed(op, guest::kSlice) || isNamed(op, guest::kDynamicSlice)))
