@@ -4,7 +4,6 @@
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                parallelize_module)
@@ -15,7 +14,8 @@ from adapted import Adapted
 from hops import hops_ahead
 
 from training import (CLASSES, MIXED, WIDTH, Block, all_ranks, compress, device,
-                      gathered_digest, loss_of, make_batch, replicated_mesh)
+                      gathered_digest, loss_of, make_batch, mesh_of,
+                      replicated_mesh)
 
 
 class Float8Weight(torch.Tensor):
@@ -89,7 +89,7 @@ def make(setup: str, options) -> nn.Module:
     model = nn.Sequential(block(), block(), nn.Linear(WIDTH, CLASSES)).to(device())
     mesh = (replicated_mesh(_ROWS[setup]) if setup in _ROWS else all_ranks())
     if setup == "TP":
-        devices = init_device_mesh(device().type, (2, 2), mesh_dim_names=("dp", "tp"))
+        devices = mesh_of("dp", "tp")
         mesh = devices["dp"]
     for each in model[:2]:
         if setup == "TP":

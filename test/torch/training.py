@@ -3,6 +3,7 @@
 """Functions that the ranks run: small models under fully_shard, with and without zpp."""
 
 import datetime
+import functools
 import hashlib
 import os
 import time
@@ -356,8 +357,16 @@ def gradients(options, *, scale=1.0, last_scale=1.0, micro_batches=1,
             if parameter.grad is not None}
 
 
-def replicated_mesh(ranks) -> DeviceMesh:
-    """Two groups that shard, each with the ranks of a row."""
+@functools.cache
+def mesh_of(*names: str) -> DeviceMesh:
+    """All ranks as two by two. Made once: each group has threads of gloo that wake up a
+    hundred times a second as long as the process lives."""
+    return init_device_mesh(device().type, (2, 2), mesh_dim_names=names)
+
+
+@functools.cache
+def replicated_mesh(ranks: tuple[tuple[int, ...], ...]) -> DeviceMesh:
+    """Two groups that shard, each with the ranks of a row. Made once, like `mesh_of`."""
     return DeviceMesh(device().type, ranks, mesh_dim_names=("replicate", "shard"))
 
 
@@ -365,7 +374,7 @@ def train_like_torchtitan(options, steps=6) -> dict:
     """Losses and the report of a training with tensor parallelism within nodes,
     checkpointed and compiled blocks that are made on the meta device, and a group
     of two modules."""
-    mesh = init_device_mesh(device().type, (2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = mesh_of("dp", "tp")
     with torch.device("meta"):
         model = nn.Sequential(*(Block(True, 3 * WIDTH) for _ in range(2)),
                               nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
@@ -402,7 +411,7 @@ def train_with_expert_mesh(options) -> dict | None:
     if not hasattr(_fsdp_common, "ShardPlacementResult"):
         return None
     torch.manual_seed(0)
-    mesh = init_device_mesh(device().type, (2, 2), mesh_dim_names=("node", "gpu"))
+    mesh = mesh_of("node", "gpu")
     infos = [_fsdp_common.FSDPMeshInfo(each, shard_mesh_dim=0)
              for each in (all_ranks(), mesh["gpu"])]
     model = Block().to(device())
