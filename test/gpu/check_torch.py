@@ -165,8 +165,8 @@ def train(options: dict | None, steps: int, reduce: torch.dtype = torch.float32,
     mesh = training.all_ranks()
     if is_hybrid:
         size = dist.get_world_size()
-        mesh = training.replicated_mesh(torch.arange(size).view(
-            2 if size > 1 else 1, -1).tolist())
+        rows = torch.arange(size).view(2 if size > 1 else 1, -1).tolist()
+        mesh = training.replicated_mesh(tuple(map(tuple, rows)))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)

@@ -36,7 +36,7 @@ static uint64_t readInteger(Type type, const TensorData &data, int64_t index) {
                         : bits;
 }
 
-static double readElement(Type type, const TensorData &data, int64_t index) {
+static double readNumber(Type type, const TensorData &data, int64_t index) {
   auto load = [&](auto value) {
     std::memcpy(&value, data.data() + index * sizeof(value), sizeof(value));
     return value;
@@ -59,7 +59,7 @@ static double readElement(Type type, const TensorData &data, int64_t index) {
 static double getDistance(Type type, const TensorData &a, const TensorData &b,
                           int64_t index) {
   if (!isa<IntegerType>(type))
-    return readElement(type, a, index) - readElement(type, b, index);
+    return readNumber(type, a, index) - readNumber(type, b, index);
   uint64_t x = readInteger(type, a, index), y = readInteger(type, b, index);
   bool isLess = isSigned(type)
                     ? static_cast<int64_t>(x) < static_cast<int64_t>(y)
@@ -157,7 +157,7 @@ void zpp::printTensors(StringRef title, RankedTensorType type,
     else if (isa<IntegerType>(element))
       llvm::outs() << readInteger(element, tensor, index);
     else
-      llvm::outs() << llvm::format("%g", readElement(element, tensor, index));
+      llvm::outs() << llvm::format("%g", readNumber(element, tensor, index));
   };
   for (auto [rank, tensor] : llvm::enumerate(data)) {
     llvm::outs() << title << " on rank " << rank << ":";
@@ -178,7 +178,7 @@ double zpp::getNorm(RankedTensorType type, const RankData &data,
   for (size_t rank = 0; rank < data.size(); ++rank)
     for (int64_t i = 0, e = type.getNumElements(); i < e; ++i) {
       double value = other ? getDistance(element, data[rank], (*other)[rank], i)
-                           : readElement(element, data[rank], i);
+                           : readNumber(element, data[rank], i);
       sum += value * value;
     }
   return std::sqrt(sum);
