@@ -74,14 +74,15 @@ bool zpp::subtractsOwnGradients(const ValueGraph &graph, const StepFlow &flow,
   });
   // Cotangents of activations may be subtracted, too.
   llvm::DenseSet<Type> types;
-  for (Value input : inputs)
-    graph.walk(
-        *graph.find(input), ValueGraph::Direction::ToReaders,
-        [](const Edge &edge) { return edge.operand < 0; },
-        [&](Node node) {
-          types.insert(graph.getType(node));
-          return false;
-        });
+  graph.walk(
+      llvm::map_to_vector(inputs,
+                          [&](Value input) { return *graph.find(input); }),
+      ValueGraph::Direction::ToReaders,
+      [](const Edge &edge) { return edge.operand < 0; },
+      [&](Node node) {
+        types.insert(graph.getType(node));
+        return false;
+      });
   return llvm::any_of(llvm::seq<Node>(0, graph.size()), [&](Node node) {
     return graph.is(node, guest::kSubtract) &&
            types.contains(graph.getType(node)) &&

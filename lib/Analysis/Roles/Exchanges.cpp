@@ -57,8 +57,8 @@ public:
       hasDifferences |= collective.rule == Rule::Difference;
     }
     findWeights();
-    hasDifferences |=
-        !finder.atPoints.empty() ||
+    hasDifferences =
+        hasDifferences || !finder.atPoints.empty() ||
         subtractsOwnGradients(graph, flow,
                               llvm::to_vector(llvm::make_first_range(weights)));
   }

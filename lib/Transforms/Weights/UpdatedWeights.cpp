@@ -363,12 +363,14 @@ UpdatedWeights::findSources(const UpdatedWeight &weight,
     if (!arguments)
       continue;
     Source source{op, std::move(*arguments)};
-    if (!isReturned(source))
+    if (!isReturned(source)) {
       for (unsigned argument : source.arguments)
         if (isa<BlockArgument>(manual->getOperand(argument)) &&
             isWeight(argument, manual))
           replacedElsewhere = argument;
-    if (!isReturned(source) || llvm::any_of(sources, [&](const Source &other) {
+      continue;
+    }
+    if (llvm::any_of(sources, [&](const Source &other) {
           return other.slice->getOperands() == op->getOperands();
         }))
       continue;
