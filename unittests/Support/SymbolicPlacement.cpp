@@ -55,22 +55,21 @@ public:
     return it->second;
   }
 
-  uint32_t add(uint32_t a, uint32_t b, int64_t factor) {
-    auto [it, isNew] =
-        added.try_emplace({static_cast<uint64_t>(a) << 32 | b, factor}, 0);
+  uint32_t add(uint32_t a, uint32_t b) { return combine(added, a, b, 1); }
+  uint32_t subtract(uint32_t a, uint32_t b) {
+    return combine(subtracted, a, b, -1);
+  }
+
+private:
+  /// Two numbers -> the number of what is made of their sums.
+  using Known = std::unordered_map<uint64_t, uint32_t>;
+
+  uint32_t combine(Known &known, uint32_t a, uint32_t b, int64_t factor) {
+    auto [it, isNew] = known.try_emplace(static_cast<uint64_t>(a) << 32 | b, 0);
     if (isNew)
       it->second = getNumber(merge(getTerms(a), getTerms(b), factor));
     return it->second;
   }
-
-private:
-  struct KeyHash {
-    size_t operator()(const std::pair<uint64_t, int64_t> &key) const {
-      uint64_t hash = (key.first ^ static_cast<uint64_t>(key.second) << 62) *
-                      0x9e3779b97f4a7c15;
-      return hash ^ hash >> 32;
-    }
-  };
 
   static Terms merge(const Terms &a, Terms b, int64_t factor) {
     for (SymbolicValue::Term &term : b)
@@ -98,8 +97,7 @@ private:
   /// The keys stay where they are.
   std::unordered_map<Terms, uint32_t, TermsHash> numbers = {{Terms(), 0}};
   std::vector<const Terms *> sums = {&numbers.begin()->first};
-  /// Two numbers and the factor of the second one -> the number of the sum.
-  std::unordered_map<std::pair<uint64_t, int64_t>, uint32_t, KeyHash> added;
+  Known added, subtracted;
 };
 } // namespace
 
@@ -114,12 +112,12 @@ const std::vector<SymbolicValue::Term> &SymbolicValue::getTerms() const {
 }
 
 SymbolicValue &SymbolicValue::operator+=(const SymbolicValue &other) {
-  number = SumTable::get().add(number, other.number, 1);
+  number = SumTable::get().add(number, other.number);
   return *this;
 }
 
 SymbolicValue &SymbolicValue::operator-=(const SymbolicValue &other) {
-  number = SumTable::get().add(number, other.number, -1);
+  number = SumTable::get().subtract(number, other.number);
   return *this;
 }
 
