@@ -17,9 +17,9 @@ ifeq ($(filter auto yes no,$(CUDA)),)
 $(error expected CUDA to be auto, yes or no, but got '$(CUDA)')
 endif
 # A wheel has machine code for all GPUs since Ampere, and PTX for later ones. Where
-# there is no GPU, the tests compile for the oldest alone, in a fourth of the time.
+# there is no GPU, the tests compile to PTX of the oldest alone, in a fifth of the time.
 CUDA_ARCHITECTURES ?= $(strip $(if $(filter wheel,$(MAKECMDGOALS)),80-real;90-real;100;120-real,\
-  $(if $(filter test test-all,$(MAKECMDGOALS)),$(if $(wildcard /dev/nvidia[0-9]*),,80-real))))
+  $(if $(filter test test-all,$(MAKECMDGOALS)),$(if $(wildcard /dev/nvidia[0-9]*),,80-virtual))))
 # Several sources of a library are compiled together, which takes half as long from
 # nothing. UNITY=OFF compiles each by itself, which is faster after small changes.
 UNITY ?= ON

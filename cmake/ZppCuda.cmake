@@ -39,8 +39,9 @@ endif()
 if(ZPP_HAS_CUDA)
   zpp_enable_cuda()
   set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
-  list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?).*" "sm_\\1"
+  list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?)-virtual" "compute_\\1"
     OUTPUT_VARIABLE zpp_cuda_status)
+  list(TRANSFORM zpp_cuda_status REPLACE "^([0-9]+[a-z]?).*" "sm_\\1")
   list(JOIN zpp_cuda_status ", " zpp_cuda_status)
   set(zpp_cuda_status "compiled for ${zpp_cuda_status}")
   message(STATUS "CUDA back end: on; CUDA ${CUDAToolkit_VERSION} "
