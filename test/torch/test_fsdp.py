@@ -23,6 +23,8 @@ I4_ERROR, I8_ERROR = 0.3, 0.02
 FULL = MixedPrecisionPolicy()
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                             reduce_dtype=torch.bfloat16)
+#: Without a type for gradients, which was that of the weights before PyTorch 2.15.
+UNSAID = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
 #: FSDP2 divides before and after the sum.
 F16 = MixedPrecisionPolicy(param_dtype=torch.float16,
                            reduce_dtype=torch.float16)
@@ -563,8 +565,8 @@ def test_ranks_that_do_not_call_are_errors(pool):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"policy": BF16}, {"policy": F16}, {"rows": HYBRID}, {"frozen": True},
-    {"offloaded": True}],
+    {}, {"policy": BF16}, {"policy": F16}, {"policy": UNSAID}, {"rows": HYBRID},
+    {"frozen": True}, {"offloaded": True}],
     ids=lambda options: next(iter(options), "plain"))
 def test_compress_compiles_everything(pool, options):
     assert all(pool(training.compiles_early, ZEROPP, **options))

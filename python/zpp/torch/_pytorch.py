@@ -66,7 +66,7 @@ def slices_of(parameters: Any) -> Slices:
         is_known &= is_sent_as_it_is(each)
         gathered.append((count, dtype))
         if each.sharded_param.requires_grad:
-            reduced.append((count, each.mp_policy.reduce_dtype or dtype))
+            reduced.append((count, _reduced_type(each)))
     types = {dtype for _, dtype in reduced}
     reduced_type = types.pop() if len(types) == 1 else None
     return Slices(
@@ -91,6 +91,15 @@ def type_of(parameter: Any) -> torch.dtype:
     dtype = parameter.sharded_param.dtype
     return (parameter.mp_policy.param_dtype or dtype if dtype.is_floating_point
             else dtype)
+
+
+def _reduced_type(parameter: Any) -> torch.dtype:
+    """The type in which a gradient is reduced."""
+    given, weight = parameter.mp_policy.reduce_dtype, parameter.sharded_param
+    if given is None and hasattr(type(parameter), "unsharded_grad_dtype"):
+        # Since PyTorch 2.15 that of the parameter, whatever it is gathered in.
+        given = weight.grad_dtype or weight.dtype
+    return given or type_of(parameter)
 
 
 def elements_of(parameter: Any) -> int:
