@@ -119,6 +119,13 @@ def test_modules_that_the_last_micro_batch_does_not_use(pool, plain, shards_bloc
     check_gradients(results, expected, I4_ERROR)
 
 
+def test_what_only_some_ranks_use(pool, plain):
+    expected = plain(training.gradients_where_ranks_differ)
+    if expected[0] is None:
+        pytest.skip("this PyTorch does not reduce it")
+    check_gradients(pool(training.gradients_where_ranks_differ, ONCE), expected, I4_ERROR)
+
+
 def test_with_differences(pool):
     """Weights cross nodes once per update, too."""
     options = {**ZEROPP, "weights": "i4:delta", "accumulate": "gpu"}
@@ -171,6 +178,22 @@ def test_errors(pool):
         assert error == (
             "ValueError: accumulate: expected a tier of node:2,gpu:2 or the number "
             "of devices of whole ones, but got 3")
+
+
+@pytest.mark.parametrize("rows", [None, HYBRID], ids=["FSDP", "HSDP"])
+def test_other_parameters_of_one_size_are_errors(pool, rows):
+    """They would be added up."""
+    for error in pool(training.error_of_other_parameters, rows):
+        assert error == (
+            "'0': expected the same trained parameters in all micro-batches of an "
+            "update, but got '0.norm.bias' in some")
+
+
+def test_updates_may_be_finalized(pool, plain):
+    expected = plain(training.gradients_of_finalized)
+    if expected[0] is None:
+        pytest.skip("this PyTorch cannot finalize an update")
+    check_gradients(pool(training.gradients_of_finalized, ONCE), expected, I4_ERROR)
 
 
 def test_hooks_see_the_gradients_of_each_micro_batch(pool):

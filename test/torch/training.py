@@ -220,6 +220,25 @@ def alternating_gradients(options, shards_blocks: bool) -> dict:
             for name, parameter in model.named_parameters()}
 
 
+def gradients_where_ranks_differ(options) -> dict[str, torch.Tensor] | None:
+    """Gradients of two micro-batches in which each rank uses the same one of two blocks.
+    None if PyTorch does not reduce what only some ranks use."""
+    torch.manual_seed(0)
+    model = Alternating().to(device())
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    if not hasattr(model, "set_reduce_scatter_unused_params"):
+        return None
+    model.set_reduce_scatter_unused_params(True)
+    if options is not None:
+        compress(model, **options)
+    for i in range(2):
+        model.calls = dist.get_rank()
+        model.set_requires_gradient_sync(i == 1)
+        loss_of(model, make_batch(i)).backward()
+    return {name: parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
+
+
 def updates(options, how: str, micro_batches: int, **model_options) -> dict:
     """Losses of two updates, the bytes of gradients between nodes in the latter, and
     the bytes that wait before its last micro-batch.
@@ -280,6 +299,37 @@ def errors_of_accumulation() -> list[str]:
     loss_of(model, make_batch()).backward()
     optimizers[1].step()
     return found
+
+
+def error_of_other_parameters(rows) -> str:
+    """The error of an update whose micro-batches train different parameters of one size."""
+    model = make_model({**ZEROPP, "accumulate": "gpu"}, rows=rows)
+    gain, bias = model[0].norm.parameters()
+    try:
+        for trained in gain, bias:
+            model[0].requires_grad_(False)
+            trained.requires_grad_(True)
+            model.set_is_last_backward(trained is bias)
+            loss_of(model, make_batch()).backward()
+    except RuntimeError as error:
+        return str(error)
+    return "none"
+
+
+def gradients_of_finalized(options) -> dict[str, torch.Tensor] | None:
+    """Gradients of an update no backward pass of which is the last, before it is finalized.
+    None if PyTorch has no such way."""
+    model = make_model(options)
+    if not hasattr(model, "set_manual_backward_finalization"):
+        return None
+    model.set_manual_backward_finalization(True)
+    model.set_requires_gradient_sync(False)
+    for i in range(2):
+        loss_of(model, make_batch(i)).backward()
+    model.set_requires_gradient_sync(True)
+    model.finalize_backward()
+    return {name: parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
 
 
 def gradients_after_one_given_up(options, how: str) -> list[torch.Tensor] | None:

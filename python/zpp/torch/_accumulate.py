@@ -21,7 +21,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from zpp.torch import _fsdp
+from zpp.torch import _fsdp, _pytorch
 from zpp.torch._shared import Shared
 
 
@@ -54,7 +54,9 @@ class Accumulation:
         #: Whether its gradients would be reduced without this.
         self.is_reduced = True
         self._sum: torch.Tensor | None = None
-        #: The parameters that the sum has gradients of.
+        #: The parameters in it, in their order.
+        self._summed: tuple[Any, ...] = ()
+        #: The parameters of whose gradients the sum is to become the shards'.
         self._seen: set[Any] = set()
 
     @property
@@ -76,12 +78,13 @@ class Accumulation:
             return
         trained = _fsdp.gathered_parameters(parameters)
         seen = {each for each in trained if _fsdp.has_gradient(each)}
-        if not is_last and not seen and not _fsdp.reduces_unused(parameters):
+        reduces_unused = _fsdp.reduces_unused(parameters)
+        if not is_last and not seen and not reduces_unused:
             original(*args)
             return
         # The sum has all parameters in each micro-batch, also those that are
         # used in some only.
-        self._seen |= seen
+        self._seen |= {*trained} if reduces_unused else seen
         for each in trained:
             if each not in seen:
                 _fsdp.give_zero_gradient(each)
@@ -93,6 +96,8 @@ class Accumulation:
         finally:
             parameters.reduce_grads = self.is_reduced
             self.is_partial = False
+        if not self.is_reduced:
+            _fsdp.leave_pending(parameters)
         for each in without:
             if not is_last or each not in self._seen:
                 each.sharded_param.grad = None
@@ -103,14 +108,18 @@ class Accumulation:
         """Adds the gradients of a micro-batch."""
         _follow_optimizers()
         _waiting.add(self)
+        summed, reduced = self._summed, _pytorch.reduced_parameters()
         if self._sum is None:
             self._sum = part.to(torch.float32, copy=True)
+            self._summed = reduced
             return
-        if self._sum.numel() != part.numel():
+        if summed != reduced:
+            names = self._shared.exact.names
+            other = next(each for each in (*reduced, *summed)
+                         if each not in summed or each not in reduced)
             raise RuntimeError(
                 f"{self._shared.title}: expected the same trained parameters in all "
-                f"micro-batches of an update, but got gradients of "
-                f"{part.numel()} elements after {self._sum.numel()}")
+                f"micro-batches of an update, but got '{names[other]}' in some")
         self._sum += part
 
     def check_step(self, optimizer: torch.optim.Optimizer) -> None:

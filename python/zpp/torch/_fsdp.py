@@ -22,6 +22,8 @@ _REPLICAS = "replicate_process_group"
 #: FSDP2's functions at the end of a group's backward pass, and where the user gives an
 #: update up after an exception, which older versions do not have.
 POST_BACKWARD, RESET = "post_backward", "_reset_iter_state"
+#: Attribute in which newer versions keep that gradients are not reduced yet.
+_PENDING = "_post_backward_pending"
 #: Attributes of zpp, on FSDP2's objects of a module and of a group of parameters, which
 #: live as long as the module: what `attach` attaches, and the collectives before and
 #: after `set_collectives`.
@@ -220,6 +222,12 @@ def give_zero_gradient(parameter: Any) -> None:
     weight = parameter._unsharded_param
     dtype = getattr(weight, "grad_dtype", None) or weight.dtype
     weight.grad = torch.zeros_like(weight, dtype=dtype)
+
+
+def leave_pending(parameters: Any) -> None:
+    """Has FSDP2 reduce gradients where the user finalizes the backward pass."""
+    if hasattr(parameters, _PENDING):
+        setattr(parameters, _PENDING, True)
 
 
 def reduces_unused(parameters: Any) -> bool:

@@ -98,7 +98,8 @@ class Reductions:
             if accumulation.is_partial:
                 accumulation.add(tensor)
             elif accumulation.is_pending:
-                tensor += accumulation.take()
+                accumulation.add(tensor)
+                tensor.copy_(accumulation.take())
         if accumulation.is_partial:
             tensor.zero_()
             return
