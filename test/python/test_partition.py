@@ -573,6 +573,21 @@ def test_groups_in_another_order():
             f"device_ids=([2,2]T(1,0)) {{'{axis}'}}" for axis in "ab"))
 
 
+def test_groups_along_a_part_of_an_axis():
+    """Two micro-batches of a batch over four nodes: each is on two of them."""
+    mesh = mesh_of(("node", 4), ("gpu", 2))
+
+    def step(w, x):
+        gradients = [jax.grad(loss_of)(w, each) for each in x.reshape(2, -1, 64)]
+        return w - 0.1 * sum(gradients)
+
+    arrays = put(W, mesh, ("gpu", "node")), put(X, mesh, ("node", "gpu"))
+    partitioned = zpp.export(jax.jit(step), *arrays).partitioned()
+    assert "sub_axis_info" in partitioned.text()
+    np.testing.assert_allclose(
+        zpp.load(partitioned)(*arrays), jax.jit(step)(*arrays), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.compiler
 def test_weights_over_the_last_axis():

@@ -419,8 +419,7 @@ class _Shardy:
             + ", ".join(
                 f'#stablehlo.axis_ref<name = "{axis.name}"' + (
                     "" if axis.size == self._mesh.axes[axis.name] else
-                    f", sub_axis_info = #stablehlo.sub_axis_info<pre_size = "
-                    f"{axis.before}, size = {axis.size}>") + ">" for axis in axes)
+                    f", sub_axis_info = ({axis.before}){axis.size}") + ">" for axis in axes)
             + "]>")
 
 
