@@ -75,7 +75,7 @@ Status CudaRank::create(World &world, const Place &place, int64_t index,
 Status CudaRank::start(int64_t index, int64_t wanted) {
   int count;
   ZPP_RT_TRY(openDevice(index, wanted, device, count));
-  ZPP_RT_TRY(loadNccl("", nccl));
+  ZPP_RT_TRY(loadNccl(nccl));
 
   ZPP_RT_TRY(CudaStreams::create(index, streamPlan.getNames(),
                                  world.trace.get(), streams));

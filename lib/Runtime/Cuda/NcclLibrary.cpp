@@ -29,38 +29,26 @@ std::string formatVersion(int version) {
 }
 
 /// Opens the first library that exists. `message` says what was tried.
-void *open(const std::string &file, std::string &message) {
-  struct Attempt {
-    std::string file;
-    int flags;
-  };
-  std::vector<Attempt> attempts;
+void *open(std::string &message) {
   const char *named = std::getenv("ZPP_NCCL_LIBRARY");
-  if (named && *named) {
-    attempts.push_back({named, RTLD_NOW | RTLD_LOCAL});
-  } else {
-    attempts.push_back({soname, RTLD_NOW | RTLD_NOLOAD});
-    if (!file.empty())
-      attempts.push_back({file, RTLD_NOW | RTLD_LOCAL});
-    attempts.push_back({soname, RTLD_NOW | RTLD_LOCAL});
+  bool isNamed = named && *named;
+  // If the process has loaded one of this soname, the loader returns that.
+  std::vector<std::string> files = {isNamed ? named : soname};
 #ifdef ZPP_RT_NCCL_LIBRARY
-    attempts.push_back({ZPP_RT_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL});
+  if (!isNamed)
+    files.push_back(ZPP_RT_NCCL_LIBRARY);
 #endif
-  }
 
-  for (const Attempt &attempt : attempts) {
-    if (void *handle = dlopen(attempt.file.c_str(), attempt.flags))
+  for (const std::string &file : files) {
+    if (void *handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL))
       return handle;
-    // It is no error if none is loaded yet.
-    const char *error = dlerror();
-    if (attempt.flags & RTLD_NOLOAD)
-      continue;
     // The loader's text begins with the name of the file.
-    message += (message.empty() ? "" : "; ") +
-               (error ? std::string(error) : attempt.file);
+    const char *error = dlerror();
+    message +=
+        (message.empty() ? "" : "; ") + (error ? std::string(error) : file);
   }
   message = expected(std::string("NCCL (") + soname + ")", "none: " + message);
-  if (!named || !*named)
+  if (!isNamed)
     message +=
         "; ZPP_NCCL_LIBRARY=/path/to/" + std::string(soname) + " names it";
   return nullptr;
@@ -104,13 +92,13 @@ std::string resolve(void *handle, NcclLibrary &library) {
 
 } // namespace
 
-Status zpp::rt::loadNccl(const std::string &file, const NcclLibrary *&library) {
+Status zpp::rt::loadNccl(const NcclLibrary *&library) {
   static std::mutex mutex;
   static const NcclLibrary *loaded = nullptr;
   std::lock_guard<std::mutex> lock(mutex);
   if (!loaded) {
     std::string message;
-    void *handle = open(file, message);
+    void *handle = open(message);
     if (!handle)
       return {ZPP_RT_SYSTEM_ERROR, message};
     // Never unloaded, because NCCL has threads.

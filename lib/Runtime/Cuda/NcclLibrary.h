@@ -53,9 +53,9 @@ struct NcclLibrary {
 
 /// Loads NCCL into `library`, once in a process; it stays loaded. Takes the
 /// file that the environment variable ZPP_NCCL_LIBRARY names, or else the first
-/// of: the NCCL that the process has loaded already, `file` (empty: none), the
-/// system's, the one that zpp was built with. Any thread may call it.
-Status loadNccl(const std::string &file, const NcclLibrary *&library);
+/// of: the NCCL that the process has loaded already, the system's, the one that
+/// zpp was built with. Any thread may call it.
+Status loadNccl(const NcclLibrary *&library);
 
 } // namespace zpp::rt
 
