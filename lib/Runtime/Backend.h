@@ -16,6 +16,7 @@
 #include "Operations.h"
 #include "World.h"
 
+#include <functional>
 #include <memory>
 
 namespace zpp::rt {
@@ -68,38 +69,33 @@ public:
   virtual bool canMeasure() { return true; }
   /// Returns the failure of earlier operations, if it is known by now.
   virtual Status getFailure() { return {}; }
-  /// Tells the ranks of other processes that this rank has failed with `cause`.
-  /// Any thread may call it, more than once.
-  virtual void fail(const Status &cause) = 0;
+  /// Tells the ranks of other processes that this rank has failed with `cause`,
+  /// if nobody else does. Any thread may call it, more than once.
+  virtual void fail(const Status &cause) {}
 };
 
-/// The state that the ranks of a back end share.
-class WorldBackend {
-public:
-  virtual ~WorldBackend() = default;
-  /// Listens at the rendezvous of a world of several processes, and writes the
-  /// endpoint to `endpoint`. Any thread may call it, more than once.
-  virtual Status listen(std::string &endpoint) {
-    return {ZPP_RT_UNSUPPORTED,
-            expected("a back end for several processes", "another one")};
-  }
+/// The functions of a back end for a world. They hold what its ranks share.
+struct WorldBackend {
   /// Creates the back end of a rank that has joined the world.
-  virtual Status createRank(int64_t rank, int64_t device,
-                            std::unique_ptr<RankBackend> &backend) = 0;
+  std::function<Status(int64_t rank, int64_t device,
+                       std::unique_ptr<RankBackend> &backend)>
+      createRank;
+  /// Listens at the rendezvous of a world of several processes, and writes the
+  /// endpoint to `endpoint`. Any thread may call it, more than once. Only for
+  /// worlds that have a rendezvous.
+  std::function<Status(std::string &endpoint)> listen;
 };
 
 /// The back end whose ranks are threads of this process. `world` outlives it.
-Status createCpuBackend(World &world, std::unique_ptr<WorldBackend> &backend);
+Status createCpuBackend(World &world, WorldBackend &backend);
 
 /// The back end whose ranks have a GPU each, in any number of processes.
 /// `world` outlives it. It exists only if ZPP_RT_HAS_CUDA is defined.
-Status createCudaBackend(World &world, std::unique_ptr<WorldBackend> &backend);
+Status createCudaBackend(World &world, WorldBackend &backend);
 
 /// The same with the exchanges of the caller: `world.exchanges` is set.
-Status createExternalCpuBackend(World &world,
-                                std::unique_ptr<WorldBackend> &backend);
-Status createExternalCudaBackend(World &world,
-                                 std::unique_ptr<WorldBackend> &backend);
+Status createExternalCpuBackend(World &world, WorldBackend &backend);
+Status createExternalCudaBackend(World &world, WorldBackend &backend);
 
 } // namespace zpp::rt
 

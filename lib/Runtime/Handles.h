@@ -23,8 +23,7 @@ namespace zpp::rt {
 
 /// A back end that worlds can be created with.
 struct BackendEntry {
-  using Create = Status (*)(World &world,
-                            std::unique_ptr<WorldBackend> &backend);
+  using Create = Status (*)(World &world, WorldBackend &backend);
   const char *name;
   Create create;
   /// Creates the back end that uses the exchanges of the caller.
@@ -38,7 +37,7 @@ Status findBackend(const char *name, const BackendEntry *&backend);
 struct WorldState {
   explicit WorldState(WorldFacts facts) : world(std::move(facts)) {}
   World world;
-  std::unique_ptr<WorldBackend> backend;
+  WorldBackend backend;
 };
 
 } // namespace zpp::rt

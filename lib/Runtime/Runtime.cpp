@@ -150,7 +150,7 @@ zpp_rt_status zpp_rt_world_listen(zpp_rt_world *world, char *endpoint,
     if (world->state->world.rendezvous.empty())
       return invalid("expected a world with a rendezvous, but got one without");
     std::string found;
-    ZPP_RT_TRY(world->state->backend->listen(found));
+    ZPP_RT_TRY(world->state->backend.listen(found));
     if (found.size() >= endpointBytes)
       return invalid(expected("room for the " +
                                   std::to_string(found.size() + 1) +
@@ -244,8 +244,8 @@ static Status createRank(zpp_rt_world *world, const zpp_rt_rank_desc *given,
   World &state = rank->state->world;
   ZPP_RT_TRY(state.join(desc.index));
   Status status = guarded([&] {
-    return rank->state->backend->createRank(desc.index, desc.device,
-                                            rank->backend);
+    return rank->state->backend.createRank(desc.index, desc.device,
+                                           rank->backend);
   });
   if (!status.ok()) {
     state.fail(desc.index, status);

@@ -199,35 +199,21 @@ public:
                  [&] { return rendezvous.meet(rank, operation, input, copy); });
   }
 
-  /// Nothing to do: all ranks are in this process, and the world tells them.
-  void fail(const Status &) override {}
-
 private:
   CpuRendezvous &rendezvous;
 };
-
-class CpuWorld : public WorldBackend {
-public:
-  explicit CpuWorld(World &world) : world(world), rendezvous(world) {}
-
-  Status createRank(int64_t rank, int64_t device,
-                    std::unique_ptr<RankBackend> &backend) override {
-    backend = std::make_unique<ThreadRank>(world, rendezvous, rank);
-    return {};
-  }
-
-private:
-  World &world;
-  CpuRendezvous rendezvous;
-};
 } // namespace
 
-Status rt::createCpuBackend(World &world,
-                            std::unique_ptr<WorldBackend> &backend) {
+Status rt::createCpuBackend(World &world, WorldBackend &backend) {
   if (!world.rendezvous.empty())
     return {ZPP_RT_UNSUPPORTED,
             expected("all ranks in one process on 'cpu'",
                      "the rendezvous " + quote(world.rendezvous))};
-  backend = std::make_unique<CpuWorld>(world);
+  backend.createRank = [&world,
+                        rendezvous = std::make_shared<CpuRendezvous>(world)](
+                           int64_t rank, int64_t, auto &result) {
+    result = std::make_unique<ThreadRank>(world, *rendezvous, rank);
+    return Status();
+  };
   return {};
 }

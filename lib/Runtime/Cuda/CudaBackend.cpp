@@ -14,11 +14,12 @@ using namespace zpp;
 using namespace zpp::rt;
 
 namespace {
-class CudaWorld : public WorldBackend {
+/// The place where the ranks of a world meet.
+class CudaWorld {
 public:
   explicit CudaWorld(World &world) : world(world) {}
 
-  Status listen(std::string &endpoint) override {
+  Status listen(std::string &endpoint) {
     std::lock_guard<std::mutex> lock(mutex);
     ZPP_RT_TRY(startServer());
     endpoint = server->getEndpoint();
@@ -26,7 +27,7 @@ public:
   }
 
   Status createRank(int64_t rank, int64_t device,
-                    std::unique_ptr<RankBackend> &backend) override {
+                    std::unique_ptr<RankBackend> &backend) {
     CudaRank::Place place;
     ZPP_RT_TRY(getPlace(rank, place));
     return CudaRank::create(world, place, rank, device, backend);
@@ -68,8 +69,13 @@ private:
 };
 } // namespace
 
-Status rt::createCudaBackend(World &world,
-                             std::unique_ptr<WorldBackend> &backend) {
-  backend = std::make_unique<CudaWorld>(world);
+Status rt::createCudaBackend(World &world, WorldBackend &backend) {
+  auto shared = std::make_shared<CudaWorld>(world);
+  backend.createRank = [shared](int64_t rank, int64_t device, auto &result) {
+    return shared->createRank(rank, device, result);
+  };
+  backend.listen = [shared](std::string &endpoint) {
+    return shared->listen(endpoint);
+  };
   return {};
 }

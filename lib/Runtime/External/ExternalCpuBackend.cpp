@@ -30,30 +30,15 @@ public:
     });
   }
 
-  /// Other processes learn it from the caller's functions.
-  void fail(const Status &) override {}
-
 private:
   ExternalExchanges exchanges;
 };
-
-class ExternalCpuWorld : public WorldBackend {
-public:
-  explicit ExternalCpuWorld(World &world) : world(world) {}
-
-  Status createRank(int64_t rank, int64_t device,
-                    std::unique_ptr<RankBackend> &backend) override {
-    backend = std::make_unique<ExternalCpuRank>(world, rank);
-    return {};
-  }
-
-private:
-  World &world;
-};
 } // namespace
 
-Status rt::createExternalCpuBackend(World &world,
-                                    std::unique_ptr<WorldBackend> &backend) {
-  backend = std::make_unique<ExternalCpuWorld>(world);
+Status rt::createExternalCpuBackend(World &world, WorldBackend &backend) {
+  backend.createRank = [&world](int64_t rank, int64_t, auto &result) {
+    result = std::make_unique<ExternalCpuRank>(world, rank);
+    return Status();
+  };
   return {};
 }

@@ -156,8 +156,6 @@ public:
     ZPP_RT_CUDA(cudaStreamSynchronize, stream);
     return {};
   }
-  /// Other processes learn it from the caller's functions.
-  void fail(const Status &) override {}
 
 private:
   ExternalCudaRank(World &world, int64_t rank, int device)
@@ -172,28 +170,16 @@ private:
   ExternalExchanges exchanges;
   std::unique_ptr<DeviceMemory> memory;
 };
-
-class ExternalCudaWorld : public WorldBackend {
-public:
-  explicit ExternalCudaWorld(World &world) : world(world) {}
-
-  Status createRank(int64_t rank, int64_t device,
-                    std::unique_ptr<RankBackend> &backend) override {
-    return ExternalCudaRank::create(world, rank, device, backend);
-  }
-
-private:
-  World &world;
-};
 } // namespace
 
-Status rt::createExternalCudaBackend(World &world,
-                                     std::unique_ptr<WorldBackend> &backend) {
+Status rt::createExternalCudaBackend(World &world, WorldBackend &backend) {
   if (world.trace)
     return {ZPP_RT_UNSUPPORTED,
             expected("no trace of a world of 'cuda' with exchanges of the "
                      "caller",
                      "one")};
-  backend = std::make_unique<ExternalCudaWorld>(world);
+  backend.createRank = [&world](int64_t rank, int64_t device, auto &result) {
+    return ExternalCudaRank::create(world, rank, device, result);
+  };
   return {};
 }
