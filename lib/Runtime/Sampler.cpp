@@ -99,6 +99,10 @@ bool Sampler::choose(const SliceMap &map, int64_t rank, int64_t most,
   if (sample.runs.empty())
     return false;
   sample.runs.back().count = count - sample.runs.back().element;
+  sample.runs.erase(
+      std::remove_if(sample.runs.begin(), sample.runs.end(),
+                     [](const Run &run) { return run.index < 0; }),
+      sample.runs.end());
   sample.elements = count;
   return true;
 }
@@ -106,6 +110,12 @@ bool Sampler::choose(const SliceMap &map, int64_t rank, int64_t most,
 //===----------------------------------------------------------------------===//
 // Copies
 //===----------------------------------------------------------------------===//
+
+static Operation makeCopy(const Pieces &from, const Pieces &to) {
+  static const auto name =
+      std::make_shared<const OperationName>("measure", nullptr);
+  return {name, {from, to}};
+}
 
 bool Sampler::reserve(RankBackend &backend, int64_t size) {
   if (!memory && !backend.allocate(kRoom, memory).ok())
@@ -115,12 +125,9 @@ bool Sampler::reserve(RankBackend &backend, int64_t size) {
 
 Status Sampler::copy(RankBackend &backend, const void *source, int64_t rows,
                      int64_t rowBytes, int64_t stride, int64_t to) {
-  static const auto name =
-      std::make_shared<const OperationName>("measure", nullptr);
-  Operation operation{name, {}};
-  operation.footprint.input = {rows, rowBytes, stride};
-  operation.footprint.output = {rows, rowBytes, rowBytes};
-  return backend.copy(operation, source, bytesAt(memory, to));
+  return backend.copy(
+      makeCopy({rows, rowBytes, stride}, {rows, rowBytes, rowBytes}), source,
+      bytesAt(memory, to));
 }
 
 Status Sampler::add(RankBackend &backend, const void *output,
@@ -184,16 +191,13 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
     sample.held = used + inputBytes;
   if (!place(measures, backend, sample, (held ? 2 : 1) * inputBytes))
     return {};
-  for (const Run &run : sample.runs) {
-    if (run.index < 0)
-      continue;
+  for (const Run &run : sample.runs)
     for (auto [source, to] :
          {std::pair(input, sample.input), std::pair(held, sample.held)}) {
       if (source)
         ZPP_RT_TRY(copy(backend, bytesAt(source, run.index * size), 1,
                         run.count * size, 0, to + run.element * size));
     }
-  }
   return add(backend, output, operation.footprint.output,
              operation.slices.elementsPerChunk(), chunk, begin,
              std::move(sample));
@@ -231,8 +235,6 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
     return {};
   int64_t inputBytes = 0;
   for (const Run &run : sample.runs) {
-    if (run.index < 0)
-      continue;
     Part part(sample.from, run.index, run.count);
     inputBytes += align(sample.sources * part.codes);
     inputBytes += align(sample.sources * part.scales);
@@ -244,8 +246,6 @@ Status Sampler::take(Measures &measures, RankBackend &backend, int64_t rank,
   ChunkLayout from =
       getChunkLayout(reduce.elements, sample.from.format, sample.from.block);
   for (const Run &run : sample.runs) {
-    if (run.index < 0)
-      continue;
     Part part(sample.from, run.index, run.count);
     ZPP_RT_TRY(copy(backend,
                     bytesAt(input, codeBytes(sample.from.format, part.begin)),
@@ -269,8 +269,7 @@ std::vector<float> Sampler::readInput(const Sample &sample) const {
   std::vector<float> values(sample.elements, 0.0f);
   for (const Run &run : sample.runs)
     for (int64_t i = run.element; i < run.element + run.count; ++i)
-      if (run.index >= 0)
-        values[i] = readElement(sample.type, bytes.data() + sample.input, i);
+      values[i] = readElement(sample.type, bytes.data() + sample.input, i);
   return values;
 }
 
@@ -278,8 +277,6 @@ std::vector<float> Sampler::readSum(const Sample &sample) const {
   std::vector<float> values(sample.elements, 0.0f);
   int64_t from = sample.input;
   for (const Run &run : sample.runs) {
-    if (run.index < 0)
-      continue;
     Part part(sample.from, run.index, run.count);
     const uint8_t *codes = bytes.data() + from;
     from += align(sample.sources * part.codes);
@@ -314,14 +311,13 @@ Measure Sampler::compare(const Sample &sample) const {
   if (sample.held >= 0)
     for (const Run &run : sample.runs)
       for (int64_t i = run.element; i < run.element + run.count; ++i)
-        if (run.index >= 0)
-          received[i] =
-              addHeld(readElement(sample.type, bytes.data() + sample.held, i),
-                      received[i]);
+        received[i] =
+            addHeld(readElement(sample.type, bytes.data() + sample.held, i),
+                    received[i]);
   // Nobody gets what is padded.
-  std::vector<bool> isPadded(sample.elements);
+  std::vector<bool> isPadded(sample.elements, true);
   for (const Run &run : sample.runs)
-    std::fill_n(isPadded.begin() + run.element, run.count, run.index < 0);
+    std::fill_n(isPadded.begin() + run.element, run.count, false);
   Measure measure;
   measure.samples = 1;
   for (int64_t begin = 0; begin < sample.elements; begin += sample.wire.block) {
@@ -362,10 +358,7 @@ Status Sampler::collect(Measures &measures, RankBackend &backend) {
     return {};
   bytes.resize(used);
   if (used > 0) {
-    static const auto name =
-        std::make_shared<const OperationName>("measure", nullptr);
-    Operation operation{name, {used, used}};
-    ZPP_RT_TRY(backend.copy(operation, memory, bytes.data()));
+    ZPP_RT_TRY(backend.copy(makeCopy(used, used), memory, bytes.data()));
     ZPP_RT_TRY(backend.synchronize());
   }
   for (const Sample &sample : samples)

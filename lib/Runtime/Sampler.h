@@ -50,6 +50,7 @@ private:
     /// The format to which it quantizes, and the number of elements.
     Wire wire;
     int64_t elements = 0;
+    /// Those that are not padding.
     std::vector<Run> runs = {};
     /// The sources of a sum that is quantized; 0 if there is none.
     int64_t sources = 0;
