@@ -38,7 +38,7 @@ Status CudaRank::meet(const ExchangeOperation &operation, bool forSends,
 Status
 CudaRank::communicate(const ExchangeOperation &operation,
                       const Footprint &footprint, size_t stream,
-                      Accesses accesses,
+                      const Accesses &accesses,
                       const std::function<ncclResult_t(cudaStream_t)> &calls) {
   ZPP_RT_TRY(queue->addExchange(
       stream, {*operation.name, footprint}, accesses, [&](cudaStream_t handle) {
@@ -60,7 +60,7 @@ Status CudaRank::runStep(const ExchangeOperation &operation,
   auto at = [&](const Span &span) -> const void * {
     return bytesAt(span.side == Span::Input ? input : output, span.offset);
   };
-  std::vector<Access> accesses;
+  Accesses accesses;
   int64_t bytesRead = 0, bytesWritten = 0;
   for (const auto &[span, isWrite] : rt::getAccesses(step)) {
     accesses.push_back({at(span), span.bytes, isWrite});

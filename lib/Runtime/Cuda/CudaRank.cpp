@@ -222,7 +222,7 @@ Status CudaRank::markOperations(const std::vector<zpp_rt_buffer> &buffers,
   DeviceGuard guard(device);
   ZPP_RT_TRY(queue->flush());
   // The caller may write to them next.
-  std::vector<Access> accesses;
+  Accesses accesses;
   accesses.reserve(buffers.size());
   for (const zpp_rt_buffer &buffer : buffers)
     accesses.push_back({buffer.data, buffer.bytes, /*isWrite=*/true});
@@ -239,8 +239,9 @@ Status CudaRank::leave(void *stream, const Mark &mark) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-Accesses CudaRank::getAccesses(const Operation &operation, const void *input,
-                               void *output, const void *held) {
+const Accesses &CudaRank::getAccesses(const Operation &operation,
+                                      const void *input, void *output,
+                                      const void *held) {
   accessList.clear();
   addAccesses(operation.footprint.input, input, false);
   if (held)

@@ -90,8 +90,8 @@ private:
   Status start(int64_t index, int64_t wanted);
 
   // Return what an operation reads and writes. Valid until the next call.
-  Accesses getAccesses(const Operation &operation, const void *input,
-                       void *output, const void *held = nullptr);
+  const Accesses &getAccesses(const Operation &operation, const void *input,
+                              void *output, const void *held = nullptr);
   void addAccesses(const Pieces &pieces, const void *data, bool isWrite);
 
   // Exchanges.
@@ -113,7 +113,7 @@ private:
   /// Queues functions of NCCL as one operation of a stream.
   Status communicate(const ExchangeOperation &operation,
                      const Footprint &footprint, size_t stream,
-                     Accesses accesses,
+                     const Accesses &accesses,
                      const std::function<ncclResult_t(cudaStream_t)> &calls);
   /// Whether `axes` are whole axes in the order of the mesh.
   bool areTiers(const std::vector<AxisRef> &axes) const;
@@ -136,7 +136,7 @@ private:
   std::unique_ptr<ControlClient> control;
   std::unique_ptr<NcclCommunicators> communicators;
   /// The result of getAccesses().
-  std::vector<Access> accessList;
+  Accesses accessList;
   /// On `device`.
   std::unique_ptr<DeviceMemory> memory = std::make_unique<DeviceMemory>();
 

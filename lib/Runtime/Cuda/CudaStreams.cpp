@@ -131,7 +131,7 @@ Status CudaStreams::join(size_t stream) {
   return {};
 }
 
-Status CudaStreams::begin(size_t stream, Accesses accesses,
+Status CudaStreams::begin(size_t stream, const Accesses &accesses,
                           const Hazards::Conflicts &conflicts) {
   if (hazards.size() > pruneAbove && captureId == 0)
     ZPP_RT_TRY(prune());
@@ -147,7 +147,7 @@ Status CudaStreams::begin(size_t stream, Accesses accesses,
   return {};
 }
 
-Status CudaStreams::extend(size_t stream, Accesses accesses,
+Status CudaStreams::extend(size_t stream, const Accesses &accesses,
                            const Hazards::Conflicts &conflicts) {
   return waitFor(stream, hazards.extend(stream, accesses, conflicts));
 }
@@ -280,7 +280,7 @@ Status CudaStreams::enter(const Mark &given) {
   return {};
 }
 
-std::unique_ptr<Mark> CudaStreams::markOperations(Accesses accesses) {
+std::unique_ptr<Mark> CudaStreams::markOperations(const Accesses &accesses) {
   auto mark = std::make_unique<OperationsMark>();
   Hazards::Numbers numbers = hazards.reduce(find(accesses).operations);
   bool capturing = isCapturing();

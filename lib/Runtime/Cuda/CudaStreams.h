@@ -61,7 +61,7 @@ public:
 
   /// Returns the operations that conflict with `accesses`, for the functions
   /// below. Valid until something is queued.
-  Hazards::Conflicts find(Accesses accesses) {
+  Hazards::Conflicts find(const Accesses &accesses) {
     if (captureId != 0 && !isCapturing())
       leaveCapture();
     return hazards.find(accesses);
@@ -73,7 +73,7 @@ public:
   /// Queues an operation with `launch(cudaStream_t)`, after everything that
   /// conflicts with `accesses`.
   template <typename Launch>
-  Status run(size_t stream, const Slice &slice, Accesses accesses,
+  Status run(size_t stream, const Slice &slice, const Accesses &accesses,
              const Hazards::Conflicts &conflicts, const Launch &launch) {
     ZPP_RT_TRY(begin(stream, accesses, conflicts));
     NvtxRange range(slice.name.label, slice.footprint.bytesRead());
@@ -85,9 +85,9 @@ public:
   /// launched. begin() makes it wait for what conflicts with `accesses`,
   /// extend() does so for more accesses, and end() follows the launch. Nothing
   /// else may be queued in between.
-  Status begin(size_t stream, Accesses accesses,
+  Status begin(size_t stream, const Accesses &accesses,
                const Hazards::Conflicts &conflicts);
-  Status extend(size_t stream, Accesses accesses,
+  Status extend(size_t stream, const Accesses &accesses,
                 const Hazards::Conflicts &conflicts);
   Status end(size_t stream, const Slice &slice);
   cudaStream_t getHandle(size_t stream) const { return streams[stream].handle; }
@@ -105,7 +105,7 @@ public:
   /// slice of the trace, a stall.
   Status markStream(cudaStream_t other, std::unique_ptr<Mark> &mark);
   Status enter(const Mark &mark);
-  std::unique_ptr<Mark> markOperations(Accesses accesses);
+  std::unique_ptr<Mark> markOperations(const Accesses &accesses);
   Status leave(cudaStream_t other, const Mark &mark);
 
   /// Whether operations go into a graph instead of being executed.

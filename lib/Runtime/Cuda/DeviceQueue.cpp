@@ -13,7 +13,8 @@
 
 using namespace zpp::rt;
 
-Status DeviceQueue::addToBatch(const Operation &operation, Accesses accesses) {
+Status DeviceQueue::addToBatch(const Operation &operation,
+                               const Accesses &accesses) {
   Hazards::Conflicts conflicts = streams.find(accesses);
   size_t stream = chooseStream(conflicts);
   if (batch.count > 0 &&

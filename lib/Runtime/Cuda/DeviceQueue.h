@@ -35,7 +35,7 @@ public:
 
   /// Queues a kernel that `launch(kernels::Launches &)` adds to launches.
   template <typename Launch>
-  Status addKernel(const Operation &operation, Accesses accesses,
+  Status addKernel(const Operation &operation, const Accesses &accesses,
                    const Launch &launch) {
     ZPP_RT_TRY(addToBatch(operation, accesses));
     return getStatus(launch(batch.launches), "launch of a kernel");
@@ -43,7 +43,7 @@ public:
 
   /// Queues what `launch(cudaStream_t)` puts on a stream for kernels.
   template <typename Launch>
-  Status addCopy(const CudaStreams::Slice &slice, Accesses accesses,
+  Status addCopy(const CudaStreams::Slice &slice, const Accesses &accesses,
                  const Launch &launch) {
     ZPP_RT_TRY(flush());
     Hazards::Conflicts conflicts = streams.find(accesses);
@@ -54,7 +54,7 @@ public:
   /// Queues what `launch(cudaStream_t)` puts on `stream`.
   template <typename Launch>
   Status addExchange(size_t stream, const CudaStreams::Slice &slice,
-                     Accesses accesses, const Launch &launch) {
+                     const Accesses &accesses, const Launch &launch) {
     ZPP_RT_TRY(flush());
     return streams.run(stream, slice, accesses, streams.find(accesses), launch);
   }
@@ -64,7 +64,7 @@ public:
 
 private:
   /// Opens a batch, or makes room in it.
-  Status addToBatch(const Operation &operation, Accesses accesses);
+  Status addToBatch(const Operation &operation, const Accesses &accesses);
   size_t chooseStream(const Hazards::Conflicts &conflicts) const;
 
   /// Kernels that are one operation of a stream and are not launched yet.

@@ -49,7 +49,7 @@ size_t Hazards::findFrom(uintptr_t address) const {
   return index > 0 && get(index - 1).end > address ? index - 1 : index;
 }
 
-Hazards::Conflicts Hazards::find(Accesses accesses) const {
+Hazards::Conflicts Hazards::find(const Accesses &accesses) const {
   Conflicts conflicts;
   for (const Access &access : accesses) {
     if (access.bytes == 0)
@@ -127,13 +127,13 @@ void Hazards::record(const Access &access, size_t stream, int64_t number) {
   }
 }
 
-Hazards::Numbers Hazards::add(size_t stream, Accesses accesses,
+Hazards::Numbers Hazards::add(size_t stream, const Accesses &accesses,
                               const Conflicts &conflicts) {
   ++last[stream];
   return extend(stream, accesses, conflicts);
 }
 
-Hazards::Numbers Hazards::extend(size_t stream, Accesses accesses,
+Hazards::Numbers Hazards::extend(size_t stream, const Accesses &accesses,
                                  const Conflicts &conflicts) {
   Numbers waits = conflicts.operations;
   Numbers &past = known[stream];

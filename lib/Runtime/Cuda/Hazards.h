@@ -19,7 +19,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 namespace zpp::rt {
@@ -31,24 +30,7 @@ struct Access {
   bool isWrite;
 };
 
-/// A view of accesses, for arguments: a braced list lives as long as the call.
-class Accesses {
-public:
-  Accesses(const std::vector<Access> &list)
-      : first(list.data()), count(list.size()) {}
-  Accesses(std::initializer_list<Access> list) : count(list.size()) {
-    // Not in the initializer list: GCC would warn that the list does not live
-    // long enough.
-    first = list.begin();
-  }
-
-  const Access *begin() const { return first; }
-  const Access *end() const { return first + count; }
-
-private:
-  const Access *first;
-  size_t count;
-};
+using Accesses = std::vector<Access>;
 
 /// Finds which operations an operation must come after. The operations of a
 /// stream are numbered from 1 and executed in this order.
@@ -68,23 +50,18 @@ public:
     /// The last operations that have written what is read.
     Numbers producers{};
   };
-  Conflicts find(Accesses accesses) const;
+  Conflicts find(const Accesses &accesses) const;
 
-  /// Adds an operation at the end of `stream`, and returns the operations of
-  /// the other streams that it must wait for. Operations that the stream comes
-  /// after anyway are left out, and so are those that one of the returned
-  /// operations has waited for.
-  Numbers add(size_t stream, Accesses accesses) {
-    return add(stream, accesses, find(accesses));
-  }
+  /// Adds an operation at the end of `stream`, whose conflicts find() has
+  /// returned, and returns the operations of the other streams that it must
+  /// wait for. Operations that the stream comes after anyway are left out, and
+  /// so are those that one of the returned operations has waited for.
+  Numbers add(size_t stream, const Accesses &accesses,
+              const Conflicts &conflicts);
   /// Adds accesses to the last operation of `stream`, and returns what add()
   /// would return for them.
-  Numbers extend(size_t stream, Accesses accesses) {
-    return extend(stream, accesses, find(accesses));
-  }
-  /// The same functions for conflicts that have been found already.
-  Numbers add(size_t stream, Accesses accesses, const Conflicts &conflicts);
-  Numbers extend(size_t stream, Accesses accesses, const Conflicts &conflicts);
+  Numbers extend(size_t stream, const Accesses &accesses,
+                 const Conflicts &conflicts);
 
   /// `numbers` without those that others of them come after.
   Numbers reduce(Numbers numbers) const;
