@@ -92,11 +92,10 @@ private:
   bool read(ServerConnection &connection);
   bool handle(ServerConnection &connection, Frame frame,
               std::string_view payload);
-  bool handleHello(ServerConnection &connection, std::string_view payload);
-  bool handleProof(ServerConnection &connection, std::string_view payload);
-  bool handleBroadcast(const ServerConnection &connection,
-                       std::string_view payload);
-  bool handleDefine(ServerConnection &connection, std::string_view payload);
+  bool handleHello(ServerConnection &connection, FrameReader &reader);
+  bool handleProof(ServerConnection &connection, FrameReader &reader);
+  bool handleBroadcast(const ServerConnection &connection, FrameReader &reader);
+  bool handleDefine(ServerConnection &connection, FrameReader &reader);
   void welcome();
   void loseBroken();
   void deliver();

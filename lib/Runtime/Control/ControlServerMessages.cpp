@@ -53,11 +53,11 @@ bool ControlServer::handle(ServerConnection &connection, Frame frame,
     return false;
   switch (frame) {
   case Frame::Hello:
-    return handleHello(connection, payload);
+    return handleHello(connection, reader);
   case Frame::Proof:
-    return handleProof(connection, payload);
+    return handleProof(connection, reader);
   case Frame::Define:
-    return handleDefine(connection, payload);
+    return handleDefine(connection, reader);
   case Frame::Announce: {
     uint32_t id = reader.u32();
     if (!reader.isComplete() || id >= connection.definitions.size())
@@ -76,7 +76,7 @@ bool ControlServer::handle(ServerConnection &connection, Frame frame,
     return true;
   }
   case Frame::Broadcast:
-    return handleBroadcast(connection, payload);
+    return handleBroadcast(connection, reader);
   case Frame::Goodbye:
     ledger.leave(connection.rank);
     connection.isEnding = true;
@@ -87,8 +87,7 @@ bool ControlServer::handle(ServerConnection &connection, Frame frame,
 }
 
 bool ControlServer::handleHello(ServerConnection &connection,
-                                std::string_view payload) {
-  FrameReader reader(payload);
+                                FrameReader &reader) {
   Handshake &handshake = connection.handshake;
   std::string_view nonce = reader.text();
   if (!reader.isComplete() || nonce.size() != kNonceBytes ||
@@ -101,8 +100,7 @@ bool ControlServer::handleHello(ServerConnection &connection,
 }
 
 bool ControlServer::handleProof(ServerConnection &connection,
-                                std::string_view payload) {
-  FrameReader reader(payload);
+                                FrameReader &reader) {
   Handshake &handshake = connection.handshake;
   std::string_view proof = reader.text();
   handshake.rank = reader.i64();
@@ -138,8 +136,7 @@ bool ControlServer::handleProof(ServerConnection &connection,
 /// NCCL connects to what the others are told, so only rank 0 tells them, and
 /// only when all are there to hear it.
 bool ControlServer::handleBroadcast(const ServerConnection &connection,
-                                    std::string_view payload) {
-  FrameReader reader(payload);
+                                    FrameReader &reader) {
   std::string_view bytes = reader.text();
   if (!reader.isComplete() || connection.rank != 0 || !isWelcome ||
       bytes.size() > kMaxBroadcastBytes)
@@ -160,8 +157,7 @@ void ControlServer::welcome() {
 }
 
 bool ControlServer::handleDefine(ServerConnection &connection,
-                                 std::string_view payload) {
-  FrameReader reader(payload);
+                                 FrameReader &reader) {
   uint32_t id = reader.u32();
   int64_t chunkBytes = reader.i64();
   std::string_view kind = reader.text();
