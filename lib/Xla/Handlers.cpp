@@ -24,7 +24,6 @@
 #include "xla/ffi/api/ffi.h"
 
 #include <cstdio>
-#include <cstring>
 #include <tuple>
 #include <vector>
 
@@ -60,14 +59,16 @@ ffi::Error toError(const char *call, std::string_view function,
                               ": " + status.message);
 }
 
-/// The attributes that both calls have.
-struct Attributes {
-  std::string_view bundle;
-  std::string_view function;
-  int64_t inputs = 0;
-  int64_t outputs = 0;
-  int64_t workspace = 0;
-};
+/// Reads an attribute of a call.
+template <typename Value>
+Status read(const ffi::Dictionary &given, const char *name, Value &value) {
+  auto found = given.get<Value>(name);
+  if (!found.has_value())
+    return rt::invalid(rt::expected("an attribute '" + std::string(name) + "'",
+                                    found.error().message()));
+  value = *found;
+  return {};
+}
 
 /// A result with memory of its own in place of that of its operand.
 struct Copy {
@@ -77,26 +78,38 @@ struct Copy {
 
 /// A custom call, looked up and checked.
 struct Call {
+  // Attributes.
+  std::string_view function;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  int64_t workspace = 0;
+
   std::shared_ptr<Bundle> bundle;
   Rank *rank = nullptr;
   Collective collective;
   std::vector<Copy> copies;
 };
 
-Status lookUp(const Attributes &attributes, int64_t device, Call &call) {
-  call.bundle = Registry::get().find(attributes.bundle);
+Status lookUp(const ffi::Dictionary &given, int64_t device, Call &call) {
+  std::string_view bundle;
+  ZPP_RT_TRY(read(given, "function", call.function));
+  ZPP_RT_TRY(read(given, "bundle", bundle));
+  ZPP_RT_TRY(read(given, "inputs", call.inputs));
+  ZPP_RT_TRY(read(given, "outputs", call.outputs));
+  ZPP_RT_TRY(read(given, "workspace", call.workspace));
+  call.bundle = Registry::get().find(bundle);
   if (!call.bundle)
     return rt::invalid(rt::expected("a bundle that is loaded",
-                                    rt::quote(std::string(attributes.bundle))));
+                                    rt::quote(std::string(bundle))));
   auto &ranks = call.bundle->world->ranks;
   auto rank = ranks.find(device);
   if (rank == ranks.end())
     return rt::invalid(rt::expected("a device of the step's mesh",
                                     "device " + std::to_string(device)));
   call.rank = rank->second.get();
-  call.collective.name = attributes.function;
-  call.collective.firstOutput = attributes.inputs;
-  return call.bundle->find(attributes.function, call.collective.function);
+  call.collective.name = call.function;
+  call.collective.firstOutput = call.inputs;
+  return call.bundle->find(call.function, call.collective.function);
 }
 
 zpp_rt_buffer getBuffer(const ffi::RemainingArgs &args, size_t index) {
@@ -144,12 +157,7 @@ void sayOnce(const std::string &call, const Call &made) {
                text.c_str(), static_cast<long long>(bytes), made.copies.size());
 }
 
-void copyOnHost(const std::vector<Copy> &copies) {
-  for (const Copy &copy : copies)
-    std::memcpy(copy.to, copy.from.data, copy.from.bytes);
-}
-
-Status copyOnStream(Rank &rank, void *stream, const std::vector<Copy> &copies) {
+Status copyAll(Rank &rank, void *stream, const std::vector<Copy> &copies) {
   for (const Copy &copy : copies)
     ZPP_RT_TRY(rank.copy(stream, copy.from.data, copy.to, copy.from.bytes));
   return {};
@@ -167,13 +175,17 @@ Status checkCounts(const ffi::RemainingArgs &args,
       std::to_string(args.size()) + " and " + std::to_string(rets.size())));
 }
 
-Status prepareStart(const Attributes &attributes,
-                    ffi::Span<const int64_t> inPlace, int64_t device,
+Status prepareStart(const ffi::Dictionary &given, int64_t device,
                     const ffi::RemainingArgs &args,
-                    const ffi::RemainingRets &rets, Call &call) {
-  ZPP_RT_TRY(lookUp(attributes, device, call));
-  int64_t inputs = attributes.inputs;
-  int64_t written = attributes.outputs + attributes.workspace;
+                    const ffi::RemainingRets &rets, bool &isDeferrable,
+                    Call &call) {
+  ffi::Span<const int64_t> inPlace;
+  ZPP_RT_TRY(read(given, "deferrable", isDeferrable));
+  if (given.contains("in_place"))
+    ZPP_RT_TRY(read(given, "in_place", inPlace));
+  ZPP_RT_TRY(lookUp(given, device, call));
+  int64_t inputs = call.inputs;
+  int64_t written = call.outputs + call.workspace;
   // The token is a tie.
   ZPP_RT_TRY(checkCounts(args, rets, inputs, written));
   for (int64_t i = 0; i < inputs; ++i)
@@ -184,101 +196,68 @@ Status prepareStart(const Attributes &attributes,
   // not, the function takes a copy in its place.
   for (size_t i = 0; i + 1 < inPlace.size(); i += 2) {
     int64_t input = inPlace[i], output = inPlace[i + 1];
-    if (input < 0 || input >= inputs || output < 0 ||
-        output >= attributes.outputs)
+    if (input < 0 || input >= inputs || output < 0 || output >= call.outputs)
       return rt::invalid(rt::expected(
           "an input and an output that it overwrites",
           std::to_string(input) + " and " + std::to_string(output)));
     ZPP_RT_TRY(findCopies(args, input, rets, output, 1, call.copies));
     call.collective.buffers[input] = call.collective.buffers[inputs + output];
   }
-  return findCopies(args, inputs, rets, written, args.size() - inputs,
-                    call.copies);
+  ZPP_RT_TRY(findCopies(args, inputs, rets, written, args.size() - inputs,
+                        call.copies));
+  sayOnce("zpp.start", call);
+  return {};
 }
 
-Status prepareWait(const Attributes &attributes, int64_t device,
+Status prepareWait(const ffi::Dictionary &given, int64_t device,
                    const ffi::RemainingArgs &args,
                    const ffi::RemainingRets &rets, Call &call) {
-  ZPP_RT_TRY(lookUp(attributes, device, call));
-  int64_t inputs = attributes.inputs, outputs = attributes.outputs;
-  int64_t fixed = inputs + outputs + attributes.workspace;
+  ZPP_RT_TRY(lookUp(given, device, call));
+  int64_t inputs = call.inputs, outputs = call.outputs;
+  int64_t fixed = inputs + outputs + call.workspace;
   ZPP_RT_TRY(checkCounts(args, rets, fixed, outputs));
   for (int64_t i = 0; i < fixed; ++i)
     call.collective.buffers.push_back(getBuffer(args, i));
   ZPP_RT_TRY(findCopies(args, inputs, rets, 0, outputs, call.copies));
-  return findCopies(args, fixed, rets, outputs, args.size() - fixed,
-                    call.copies);
+  ZPP_RT_TRY(
+      findCopies(args, fixed, rets, outputs, args.size() - fixed, call.copies));
+  sayOnce("zpp.wait", call);
+  return {};
 }
 
-ffi::Error start(int32_t device, bool isOnHost, void *stream,
-                 ffi::RemainingArgs args, ffi::RemainingRets rets,
-                 ffi::Dictionary given) {
+ffi::Error start(int32_t device, void *stream, ffi::RemainingArgs args,
+                 ffi::RemainingRets rets, ffi::Dictionary given) {
   HostTimes::Timer timer(startTimes);
-  Attributes attributes;
   bool isDeferrable = false;
-  ffi::Span<const int64_t> inPlace;
-  Status status;
-  auto read = [&](const char *name, auto &value) {
-    using Value = std::decay_t<decltype(value)>;
-    if (auto found = given.get<Value>(name); found.has_value())
-      value = *found;
-    else if (status.ok())
-      status = rt::invalid(rt::expected(
-          "an attribute '" + std::string(name) + "'", found.error().message()));
-  };
-  read("bundle", attributes.bundle);
-  read("function", attributes.function);
-  read("inputs", attributes.inputs);
-  read("outputs", attributes.outputs);
-  read("workspace", attributes.workspace);
-  read("deferrable", isDeferrable);
-  if (given.contains("in_place"))
-    read("in_place", inPlace);
   Call call;
+  Status status = prepareStart(given, device, args, rets, isDeferrable, call);
   if (status.ok())
-    status = prepareStart(attributes, inPlace, device, args, rets, call);
-  if (status.ok()) {
-    sayOnce("zpp.start", call);
-    if (isOnHost)
-      copyOnHost(call.copies);
-    else
-      status = copyOnStream(*call.rank, stream, call.copies);
-  }
+    status = copyAll(*call.rank, stream, call.copies);
   if (status.ok())
     status = call.rank->start(std::move(call.collective), stream, isDeferrable);
-  return toError("zpp.start", attributes.function, status);
+  return toError("zpp.start", call.function, status);
 }
 
 ffi::Error startOnHost(int32_t device, ffi::RemainingArgs args,
-                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  return start(device, /*isOnHost=*/true, nullptr, args, rets, attributes);
-}
-
-ffi::Error startOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
-                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  return start(device, /*isOnHost=*/false, stream, args, rets, attributes);
+                       ffi::RemainingRets rets, ffi::Dictionary given) {
+  return start(device, /*stream=*/nullptr, args, rets, given);
 }
 
 ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
-                       ffi::RemainingRets rets, std::string_view bundle,
-                       std::string_view function, int64_t inputs,
-                       int64_t outputs, int64_t workspace) {
+                       ffi::RemainingRets rets, ffi::Dictionary given) {
   HostTimes::Timer timer(waitTimes);
   ffi::Promise promise;
   ffi::Future future(promise);
-  Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
-  Status status = prepareWait(attributes, device, args, rets, call);
-  if (status.ok())
-    sayOnce("zpp.wait", call);
-  auto done = [promise, name = std::string(function),
+  Status status = prepareWait(given, device, args, rets, call);
+  auto done = [promise, rank = call.rank, name = std::string(call.function),
                copies = call.copies](Status status) mutable {
-    if (status.ok()) {
-      copyOnHost(copies);
+    if (status.ok())
+      status = copyAll(*rank, /*stream=*/nullptr, copies);
+    if (status.ok())
       promise.SetAvailable();
-    } else {
+    else
       promise.SetError(toError("zpp.wait", name, status));
-    }
   };
   if (status.ok())
     call.rank->wait(call.collective, nullptr, std::move(done));
@@ -288,44 +267,33 @@ ffi::Future waitOnHost(int32_t device, ffi::RemainingArgs args,
 }
 
 ffi::Error waitOnCuda(int32_t device, void *stream, ffi::RemainingArgs args,
-                      ffi::RemainingRets rets, std::string_view bundle,
-                      std::string_view function, int64_t inputs,
-                      int64_t outputs, int64_t workspace) {
+                      ffi::RemainingRets rets, ffi::Dictionary given) {
   HostTimes::Timer timer(waitTimes);
-  Attributes attributes{bundle, function, inputs, outputs, workspace};
   Call call;
-  Status status = prepareWait(attributes, device, args, rets, call);
-  if (status.ok())
-    sayOnce("zpp.wait", call);
+  Status status = prepareWait(given, device, args, rets, call);
   if (status.ok())
     call.rank->wait(call.collective, stream,
                     [&](Status result) { status = std::move(result); });
   // After the collective.
   if (status.ok())
-    status = copyOnStream(*call.rank, stream, call.copies);
-  return toError("zpp.wait", function, status);
+    status = copyAll(*call.rank, stream, call.copies);
+  return toError("zpp.wait", call.function, status);
 }
 
-template <typename Binding> auto bindStart(Binding &&binding) {
-  return std::move(binding).RemainingArgs().RemainingRets().Attrs();
-}
-
-template <typename Binding> auto bindWait(Binding &&binding) {
-  return std::move(binding)
+auto bindHost() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::DeviceOrdinal>()
       .RemainingArgs()
       .RemainingRets()
-      .template Attr<std::string_view>("bundle")
-      .template Attr<std::string_view>("function")
-      .template Attr<int64_t>("inputs")
-      .template Attr<int64_t>("outputs")
-      .template Attr<int64_t>("workspace");
+      .Attrs();
 }
-
-auto bindHost() { return ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>(); }
 auto bindCuda() {
   return ffi::Ffi::Bind()
       .Ctx<ffi::DeviceOrdinal>()
-      .Ctx<ffi::PlatformStream<void *>>();
+      .Ctx<ffi::PlatformStream<void *>>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attrs();
 }
 
 } // namespace
@@ -343,18 +311,18 @@ zpp_rt_status zpp_xla_take_host_times(zpp_xla_host_times *times) {
 }
 
 XLA_FFI_Error *zpp_xla_start_host(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindStart(bindHost()).To(startOnHost).release();
+  static auto *handler = bindHost().To(startOnHost).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_host(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindWait(bindHost()).To(waitOnHost).release();
+  static auto *handler = bindHost().To(waitOnHost).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_start_cuda(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindStart(bindCuda()).To(startOnCuda).release();
+  static auto *handler = bindCuda().To(start).release();
   return handler->Call(frame);
 }
 XLA_FFI_Error *zpp_xla_wait_cuda(XLA_FFI_CallFrame *frame) {
-  static auto *handler = bindWait(bindCuda()).To(waitOnCuda).release();
+  static auto *handler = bindCuda().To(waitOnCuda).release();
   return handler->Call(frame);
 }
