@@ -10,10 +10,10 @@
 #include "CudaStatus.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <thread>
 #include <unistd.h>
 
@@ -91,34 +91,24 @@ Status NcclCommunicators::createAll() {
 }
 
 Status NcclCommunicators::wait(const char *what, Task task) {
-  // Shared, because the task may outlive this call.
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool isDone = false;
-    ncclResult_t result = ncclSuccess;
-  };
-  auto state = std::make_shared<State>();
   int device;
   ZPP_RT_CUDA(cudaGetDevice, &device);
-  std::thread([state, device, shared = shared, task = std::move(task)] {
+  std::promise<ncclResult_t> promise;
+  std::future<ncclResult_t> result = promise.get_future();
+  // The task may outlive this call.
+  std::thread([device, shared = shared, promise = std::move(promise),
+               task = std::move(task)]() mutable {
     cudaSetDevice(device);
-    std::unique_lock<std::timed_mutex> callLock(shared->mutex);
-    ncclResult_t result = shared->isAborted ? ncclInvalidUsage : task(callLock);
-    if (callLock)
-      callLock.unlock();
-    std::lock_guard<std::mutex> lock(state->mutex);
-    state->result = result;
-    state->isDone = true;
-    state->changed.notify_all();
+    std::unique_lock<std::timed_mutex> lock(shared->mutex);
+    ncclResult_t done = shared->isAborted ? ncclInvalidUsage : task(lock);
+    if (lock)
+      lock.unlock();
+    promise.set_value(done);
   }).detach();
 
   Clock::time_point deadline = Clock::now() + timeLimit;
-  std::unique_lock<std::mutex> lock(state->mutex);
-  while (!state->isDone) {
-    state->changed.wait_for(lock, std::chrono::milliseconds(10));
-    if (state->isDone)
-      break;
+  while (result.wait_for(std::chrono::milliseconds(10)) !=
+         std::future_status::ready) {
     if (Failure failure = control.getFailure(); !failure.ok())
       return failure.getStatus();
     if (Clock::now() > deadline)
@@ -126,7 +116,7 @@ Status NcclCommunicators::wait(const char *what, Task task) {
                                   std::to_string(timeLimit.count()) +
                                   " usec, but got none"};
   }
-  Status status = getStatus(state->result);
+  Status status = getStatus(result.get());
   if (!status.ok())
     status.message = std::string(what) + ": " + status.message;
   return status;
