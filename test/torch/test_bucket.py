@@ -16,6 +16,7 @@ from torch import nn
 
 import ranks
 import zpp.torch
+from zpp._compiler import report_entries
 from zpp.torch import Options, _bucket
 from zpp.torch._bucket import Bucket, compile_bucket
 from zpp.torch._mesh import find_tiers, gradient_formats, read_links
@@ -66,22 +67,16 @@ def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     assert first.library.read_bytes() == content
 
 
-def test_counted_bytes_are_kept_on_disk(monkeypatch):
-    bucket = _bucket.Bucket("all_gather", "f32", 1, (("node", 2), ("gpu", 2)))
-
-    def sent():
-        _bucket._sent.cache_clear()
-        return _bucket._sent(bucket)
-
-    first = sent()
-    assert first == {"node": 4, "gpu": 8}
-    with monkeypatch.context() as patch:
-        patch.setattr(_bucket, "report_entries", None)
-        assert sent() == first
-    # Damaged, it is counted again.
-    for path in _bucket.cache_folder().glob("*.json"):
-        path.write_text(path.read_text().replace("4", "5"))
-    assert sent() == first
+@pytest.mark.parametrize("bucket", [
+    Bucket(kind, "bf16", elements, tiers, also=also, exact=exact)
+    for kind in ("all_gather", "reduce_scatter", "all_reduce")
+    for elements, also, exact in ((1, (), ()), (4099, (("f32", 7),), ("f16", 3)))
+    for tiers in ((("gpu", 4),), (("rack", 2), ("node", 3), ("gpu", 4)))] + [
+    Bucket("reduce_scatter", "f32", 6, (("rack", 2), ("node", 3), ("gpu", 4)), along=along)
+    for along in (("rack",), ("rack", "node"), ("node", "gpu"), ("gpu",))])
+def test_bytes_are_those_that_the_compiler_counts(bucket):
+    report = report_entries(bucket.text(), zpp.Options(mesh=dict(bucket.tiers)))
+    assert bucket.sent == report["total"]["after"] == report["total"]["before"]
 
 
 def test_links_of_other_tiers_do_not_matter(tmp_path):
@@ -198,7 +193,7 @@ def test_buckets_that_do_not_gain_are_left_alone(bucket, links, reason, sent):
         compiled = _bucket.compile_bucket(bucket, options)
         assert compiled.reason.startswith(reason)
         _bucket.compile_bucket.cache_clear()
-    assert _bucket.sent_as_it_is(bucket) == {"gpu": sent}
+    assert bucket.sent == {"gpu": sent}
 
 
 def test_modules_without_fully_shard_are_errors():

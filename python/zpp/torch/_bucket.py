@@ -22,9 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
 from zpp._cache import cache_folder
-from zpp._compiler import (find_bundler, find_compiler, report_entries,
-                           rewrite_text)
-from zpp._files import write_file
+from zpp._compiler import find_bundler, find_compiler, rewrite_text
 from zpp._options import Options, Tuning
 from zpp._torch_options import TorchOptions
 
@@ -69,18 +67,21 @@ class Bucket:
         return (self.type, self.elements), *self.also, *exact
 
     @property
-    def bytes(self) -> int:
-        """Bytes of one rank's slice."""
-        return sum(elements * _ITEM_BYTES[dtype] for dtype, elements in self.parts)
+    def sent(self) -> dict[str, int]:
+        """Bytes that a rank sends over each tier if nothing is rewritten."""
+        return self._sent(*self.parts)
 
-    def text(self, sent: Mapping[str, int] | None = None) -> str:
-        """The module. `sent` has the bytes that a rank sends over each tier if
-        nothing is rewritten. Without it the compiler cannot report the rewrite.
-        """
+    def _sent(self, *parts: tuple[str, int]) -> dict[str, int]:
+        return sent_bytes(self.kind, [elements * _ITEM_BYTES[dtype]
+                                      for dtype, elements in parts],
+                          dict(self.tiers), self.along)
+
+    def text(self) -> str:
+        """The module."""
         arguments: list[str] = []
         results, body = [], ""
         for number in range(len(self.parts)):
-            added, result, lines = self._part_text(number, sent)
+            added, result, lines = self._part_text(number)
             arguments += added
             results.append(result)
             body += lines
@@ -93,8 +94,7 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
 }}
 """
 
-    def _part_text(self, number: int, sent: Mapping[str, int] | None
-                   ) -> tuple[list[str], str, str]:
+    def _part_text(self, number: int) -> tuple[list[str], str, str]:
         """The arguments, the type of the result and the ops of a part. Of differences,
         what this rank's slice was is a part of what is held; the result may take the
         place of the latter."""
@@ -109,7 +109,7 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
         along = ", ".join(f'"{name}"' for name in
                           self.along or [name for name, _ in self.tiers])
         is_exact = number > len(self.also)
-        origin = self._origin(number, sent, is_exact)
+        origin = self._origin(number, is_exact)
         arguments = [f"%source{number}: {source}"]
         lines = [f"%given{number} = zero.from_local %source{number} : {source} to {given}"]
         of_all = f"%given{number}", given, got
@@ -162,13 +162,10 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
         middle = end(outer, elements * math.prod(sizes[name] for name in outer))
         return [middle, part] if is_outer else [all_, middle]
 
-    def _origin(self, number: int, sent: Mapping[str, int] | None, is_exact: bool) -> str:
+    def _origin(self, number: int, is_exact: bool) -> str:
         role, phase = (("weight", "forward") if self.kind == "all_gather" else
                        ("gradient", "backward"))
-        dtype, elements = self.parts[number]
-        own = elements * _ITEM_BYTES[dtype]
-        before = ", ".join(str(bytes_ * own // self.bytes)
-                           for bytes_ in (sent or {}).values())
+        before = ", ".join(map(str, self._sent(self.parts[number]).values()))
         group = ",".join(name for name, _ in self.tiers)
         floor = ', floor = "none"' if is_exact else ""
         return (f'zpp.origin = {{id = {number} : i64, kind = "{self.kind}", '
@@ -234,29 +231,29 @@ class Compiled:
     sent: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def sent_as_it_is(bucket: Bucket) -> dict[str, int]:
-    """Bytes that a rank sends over each tier if nothing is rewritten."""
-    if bucket.kind == "all_reduce":
-        return _sent(bucket)
-    # A gather and a scatter send each byte as often as any other.
-    one = Bucket(bucket.kind, "f32", 1, bucket.tiers, along=bucket.along)
-    return {tier: bytes_ * bucket.bytes // 4
-            for tier, bytes_ in _sent(one).items()}
+def sent_bytes(kind: str, slices: Sequence[int], tiers: Mapping[str, int],
+               along: Sequence[str] = ()) -> dict[str, int]:
+    """Bytes that a rank sends over each tier if nothing is rewritten, as getSentBytes of
+    CollectiveCost.h counts them.
 
-
-@functools.cache
-def _sent(bucket: Bucket) -> dict[str, int]:
-    """Counts by the compiler, or finds what it counted in an earlier run."""
-    text, options = bucket.text(), Options(mesh=dict(bucket.tiers))
-    path = cache_folder() / f"{_key(text, options)}.json"
-    with contextlib.suppress(OSError, ValueError):
-        return unseal(path.name, path.read_bytes(), _VERSION)["sent"]
-    report = report_entries(text, options)
-    sent = {tier: report["total"]["after"][tier] for tier, _ in bucket.tiers}
-    # Whoever reads it finds all of it or nothing. Without it, the compiler
-    # counts again.
-    with contextlib.suppress(OSError):
-        write_file(path, seal({"version": _VERSION, "sent": sent}, {}))
+    Args:
+      slices: the bytes of one rank's slice of each tensor; of an all_reduce all.
+      along: as `Bucket` has it.
+    """
+    sizes = {tier: size if not along or tier in along else 1
+             for tier, size in tiers.items()}
+    count = math.prod(sizes.values())
+    if kind == "all_reduce":
+        # A scatter and a gather of padded parts.
+        slices = [2 * -(-each // count) for each in slices]
+    slower = sum(slices)
+    if along and along[0] != next(iter(tiers)):
+        # The outer hop cuts what the inner one leaves.
+        slower *= math.prod(tiers.values()) // count
+    sent = {}
+    for tier, size in sizes.items():
+        sent[tier] = (size - 1) * slower
+        slower *= size
     return sent
 
 
@@ -309,7 +306,7 @@ def _rewrite(bucket: Bucket, options: Options
     bundle."""
     def rewrite(bucket, target, options=options):
         result = rewrite_text(
-            bucket.text(sent_as_it_is(bucket)), options, target,
+            bucket.text(), options, target,
             phases=_LATER_PHASES if bucket.difference else ("zeropp",))
         # What does not shrink, or is exact, travels with what does.
         reasons = [entry["reason"] for entry in result.report["collectives"]

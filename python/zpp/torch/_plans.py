@@ -16,8 +16,7 @@ from zpp._option_kinds import parse_mesh, write_mesh
 from zpp._options import SharedTuning, describe
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _mesh
-from zpp.torch._bucket import (Bucket, Compiled, compile_bucket, format_of,
-                               sent_as_it_is)
+from zpp.torch._bucket import Bucket, Compiled, compile_bucket, format_of, sent_bytes
 from zpp.torch._layout import TYPES, Layout
 
 _DEFAULT_BLOCK = int(describe(SharedTuning)["block"].default)
@@ -89,7 +88,7 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
     if not elements or not tiers:
         return Plan(shown, name, elements, group, {}, {}, {}, None,
                     reason or "nothing is sent")
-    before = _volume(kind, dtype, elements, tiers, along)
+    before = sent_bytes(kind, [elements * dtype.itemsize], tiers, along)
     reason = reason or _reason_of(dtype, layout)
     compiled, sent = None, before
     if not reason:
@@ -109,8 +108,7 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
         reason = compiled.reason
         sent = {tier: compiled.sent.get(tier, 0) for tier in tiers}
         slowest = next(iter(tiers))
-        if not reason and (before[slowest] <= sent[slowest]
-                           < sent_as_it_is(bucket)[slowest]):
+        if not reason and before[slowest] <= sent[slowest] < bucket.sent[slowest]:
             reason = _PADDED
     if reason:
         return Plan(shown, name, elements, group, tiers, before, before, None,
@@ -137,19 +135,6 @@ def block_of(options: Options) -> int:
     return options.tuning.block or _DEFAULT_BLOCK
 
 
-def _volume(kind: str, dtype: torch.dtype, elements: int,
-            tiers: dict[str, int], along: tuple[str, ...] = ()
-            ) -> dict[str, int]:
-    """Bytes that a rank sends over each tier if PyTorch does it. They do not
-    depend on what the elements are."""
-    if not tiers or not elements:
-        return dict.fromkeys(tiers, 0)
-    as_f32 = sent_as_it_is(Bucket(kind, "f32", elements, tuple(tiers.items()),
-                                  along=along))
-    return {tier: bytes_ * dtype.itemsize // 4
-            for tier, bytes_ in as_f32.items()}
-
-
 #: Why the gather within a secondary group is PyTorch's.
 _WITHIN = "within the secondary group weights travel as they are"
 
@@ -163,16 +148,15 @@ def plan_hops(outer: Plan, mesh: str, group: dist.ProcessGroup,
     alone."""
     elements = outer.elements * dist.get_world_size(outer.group)
     inner_tiers = _mesh.tiers_of_group(mesh, inner)
-    within = _volume("all_gather", dtype, elements, inner_tiers)
+    within = sent_bytes("all_gather", [elements * dtype.itemsize], inner_tiers)
     hops = [] if is_held else [outer]
     if within:
         hops.append(Plan("all_gather", outer.type, elements, inner, inner_tiers,
                          within, within, None, _WITHIN))
     tiers = _mesh.tiers_of_group(mesh, group)
     # What is held is not sent again.
-    return _by_hops(outer, group, tiers,
-                    _volume("all_gather", dtype, outer.elements, tiers), hops,
-                    "" if is_held else outer.reason)
+    before = sent_bytes("all_gather", [outer.elements * dtype.itemsize], tiers)
+    return _by_hops(outer, group, tiers, before, hops, "" if is_held else outer.reason)
 
 
 @functools.cache
@@ -189,7 +173,8 @@ def plan_sum(outer: Plan, dtype: torch.dtype, hops: tuple[Plan, ...],
              is_reduced: bool) -> Plan:
     """A scatter by the hops that were run, for the report; the hop `outer` waits for the
     last micro-batch. `is_reduced` says whether FSDP2 would reduce this one."""
-    before = _volume("reduce_scatter", dtype, outer.elements, outer.tiers)
+    before = sent_bytes("reduce_scatter", [outer.elements * dtype.itemsize],
+                        outer.tiers)
     # Less is sent where a hop waits.
     is_rewritten = outer not in hops or any(hop.compiled for hop in hops)
     return _by_hops(
