@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--to", choices=FORMS, default="generic",
                          help="(default: generic)")
     opt = command("opt", lambda options: _opt_command.run(
-        *_read(options.step), options.flags, _in_form), _opt_command.DESCRIPTION)
+        *_read(options.step), options.flags, _in_form, _write), _opt_command.DESCRIPTION)
     opt.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG",
                      help="flags of zpp-opt, such as --zeropp=mesh=node:2,gpu:4; -o "
                      "FILE writes there instead of to standard output")

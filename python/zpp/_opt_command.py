@@ -5,13 +5,11 @@
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from zpp._compiler import find_compiler, source_of
-from zpp._files import write_file
 from zpp._text import TEXTS
 
 DESCRIPTION = ("Run zpp-opt, with its flags, on a step of any form. The output is of "
@@ -20,9 +18,11 @@ DESCRIPTION = ("Run zpp-opt, with its flags, on a step of any form. The output i
 
 
 def run(form: str, step: Any, flags: Sequence[str],
-        in_form: Callable[[str, str, Any], bytes]) -> int:
+        in_form: Callable[[str, str, Any], bytes],
+        write: Callable[[pathlib.Path, bytes], None]) -> int:
     """Runs zpp-opt on a step, text or an export of a form; returns its exit status.
-    `in_form` writes a module in a form."""
+    `in_form` makes a form of a module, and `write` writes it to a file, or to standard
+    output, "-"."""
     text = step if isinstance(step, str) else step.text()
     output, flags = _take_output(flags)
     source, content = source_of(text)
@@ -41,23 +41,19 @@ def run(form: str, step: Any, flags: Sequence[str],
             return 0
         written = (place.read_bytes() if form in TEXTS
                    else in_form(place.read_text(), form, step))
-    if output is None:
-        sys.stdout.buffer.write(written)
-        sys.stdout.buffer.flush()
-    else:
-        write_file(pathlib.Path(output), written)
+    write(pathlib.Path(output), written)
     return 0
 
 
-def _take_output(flags: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of -o, and the other flags. None is standard output."""
-    output, others, words = None, [], iter(flags)
+def _take_output(flags: Sequence[str]) -> tuple[str, list[str]]:
+    """The value of -o, and the other flags."""
+    output, others, words = "-", [], iter(flags)
     for word in words:
         name, equals, value = word.partition("=")
         if name in ("-o", "--o"):
-            output = value if equals else next(words, None)
+            output = value if equals else next(words, "")
             if not output:
                 raise ValueError("-o: expected a file, but got none")
         else:
             others.append(word)
-    return None if output == "-" else output, others
+    return output, others
