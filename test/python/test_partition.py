@@ -551,10 +551,10 @@ def test_groups_in_another_order():
             f"%a = f32[8]{{0}} all-gather(%p), channel_id=3, replica_groups="
             f"mesh{text}, dimensions={{0}}, use_global_device_ids=true")
 
-    assert groups("['a'=4,'b'=2] {'a'}") == {}
     in_nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]
     across = [[0, 4], [1, 5], [2, 6], [3, 7]]
     for text, expected in {
+            "['a'=4,'b'=2] {'a'}": [[0, 2, 4, 6], [1, 3, 5, 7]],
             "['a'=4,'b'=1,'c'=2], device_ids=([2,4]T(1,0)) {'a'}": in_nodes,
             "['a'=4,'b'=1,'c'=2], device_ids=([2,4]T(1,0)) {'c'}": across,
             "['a'=2], device_ids=(1,0) {'a'}": [[1, 0]],

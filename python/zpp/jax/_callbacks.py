@@ -10,7 +10,7 @@ it compiles the rewritten module, in the same process.
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -30,12 +30,6 @@ class Callbacks:
     functions: tuple[Callable, ...] = ()
     #: The objects that they name by address.
     objects: tuple[Any, ...] = ()
-
-    @staticmethod
-    def of(arguments: Mapping[str, Any]) -> "Callbacks":
-        """Those among what JAX gives to its compiler for a lowered step."""
-        return Callbacks(tuple(arguments["host_callbacks"] or ()),
-                         tuple(arguments["keepalive"] or ()))
 
     def __bool__(self) -> bool:
         return bool(self.functions or self.objects)
@@ -75,7 +69,8 @@ def take_callbacks(export: Callable[[], jax.export.Exported]
     def check_others(lowering):
         nonlocal taken
         arguments = lowering.compile_args
-        taken = Callbacks.of(arguments)
+        taken = Callbacks(tuple(arguments["host_callbacks"] or ()),
+                          tuple(arguments["keepalive"] or ()))
         # JAX keeps what it has lowered for the next call.
         lowering.compile_args = arguments | {"host_callbacks": [], "keepalive": []}
         try:

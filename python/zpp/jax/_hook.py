@@ -239,7 +239,7 @@ class HloModule:
             module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(self.content),
                                      context)
             # The translation mixes up the meshes of a module that has several.
-            restore_groups(module, groups_in(text, is_of_all=True))
+            restore_groups(module, groups_in(text))
             drop_layouts(module)
             return text_of(module)
 

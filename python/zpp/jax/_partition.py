@@ -317,7 +317,7 @@ def _read_program(program: Program, border: "_Gspmd | _Shardy", taken: set[str]
             new = _BODY if name == "main" else f"partitioned_{name}"
             ir.SymbolTable.replace_all_symbol_uses(name, new, local.operation)
             ir.SymbolTable.set_symbol_name(operation, new)
-    restore_groups(local, groups_in(program.text, is_of_all=True), border.write_groups)
+    restore_groups(local, groups_in(program.text), border.write_groups)
     return local
 
 

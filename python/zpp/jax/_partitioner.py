@@ -136,7 +136,7 @@ def hlo_module_in(proto: bytes) -> bytes:
 
 # Groups ----------------------------------------------------------------------
 
-#: Groups along axes of a mesh whose devices have an order of their own. The
+#: Groups along axes of a mesh, whose devices may have an order of their own. The
 #: translation to StableHLO loses this order. JAX has no bindings for HLO's text.
 _GROUP_AXES = re.compile(
     r"replica_groups=mesh\[([^\]]*)\](?:, *device_ids="
@@ -144,13 +144,12 @@ _GROUP_AXES = re.compile(
 _GROUPS = re.compile(r"channel_id=(\d+),.*" + _GROUP_AXES.pattern)
 
 
-def groups_in(text: str, is_of_all: bool = False) -> dict[int, np.ndarray]:
-    """Reads from HLO's text the channels of collectives along such axes, or along
-    axes of any mesh, and the devices of each of their groups, one row each."""
+def groups_in(text: str) -> dict[int, np.ndarray]:
+    """Reads from HLO's text the channels of collectives along axes of a mesh, and the
+    devices of each of their groups, one row each."""
     found: dict[int, np.ndarray] = {}
-    marker = "replica_groups=mesh[" if is_of_all else "device_ids=("
     for line in text.splitlines():
-        if marker not in line:
+        if "replica_groups=mesh[" not in line:
             continue
         match = _GROUPS.search(line)
         if not match:
