@@ -104,7 +104,6 @@ Status zpp::rt::loadNccl(const NcclLibrary *&library) {
     // Never unloaded, because NCCL has threads.
     static NcclLibrary table;
     table = {};
-    table.handle = handle;
     message = resolve(handle, table);
     if (!message.empty()) {
       dlclose(handle);

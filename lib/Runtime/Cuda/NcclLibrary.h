@@ -19,7 +19,7 @@
 
 #include <string>
 
-/// The functions of NCCL that the back end calls.
+/// The functions of NCCL that are called; the last two only by Plain.
 #define ZPP_NCCL_FUNCTIONS(X)                                                  \
   X(ncclGetVersion)                                                            \
   X(ncclGetUniqueId)                                                           \
@@ -34,7 +34,9 @@
   X(ncclGroupEnd)                                                              \
   X(ncclSend)                                                                  \
   X(ncclRecv)                                                                  \
-  X(ncclAllGather)
+  X(ncclAllGather)                                                             \
+  X(ncclReduceScatter)                                                         \
+  X(ncclAllReduce)
 
 namespace zpp::rt {
 
@@ -47,8 +49,6 @@ struct NcclLibrary {
   /// NCCL_VERSION_CODE of the library, which may differ from the header's.
   int version = 0;
   std::string path;
-  /// The result of dlopen.
-  void *handle = nullptr;
 };
 
 /// Loads NCCL into `library`, once in a process; it stays loaded. Takes the

@@ -11,8 +11,6 @@
 
 #ifdef ZPP_RT_HAS_CUDA
 #include "Cuda/CudaRank.h"
-
-#include <dlfcn.h>
 #endif
 
 #include <cassert>
@@ -129,19 +127,6 @@ static ncclDataType_t getType(ElementType type) {
 
 Status PlainRun::runOnNccl(CudaRank &rank) {
   const NcclLibrary &nccl = rank.getLibrary();
-  // The back end itself needs no sums of NCCL.
-  auto find = [&](auto *&function, const char *name) -> Status {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(
-        dlsym(nccl.handle, name));
-    return function ? Status()
-                    : Status{ZPP_RT_SYSTEM_ERROR,
-                             expected(name, "none in " + quote(nccl.path))};
-  };
-  decltype(&ncclReduceScatter) reduceScatter;
-  decltype(&ncclAllReduce) allReduce;
-  ZPP_RT_TRY(find(reduceScatter, "ncclReduceScatter"));
-  ZPP_RT_TRY(find(allReduce, "ncclAllReduce"));
-
   const bool isGather = collective.kind == PlainCollective::AllGather;
   const bool isScatter = collective.kind == PlainCollective::ReduceScatter;
   exchange.footprint = {isGather ? exchange.chunkBytes : bytes,
@@ -159,10 +144,10 @@ Status PlainRun::runOnNccl(CudaRank &rank) {
         if (isGather)
           return nccl.ncclAllGather(input, output, part, type, group, stream);
         if (isScatter)
-          return reduceScatter(input, output, part, type, ncclSum, group,
-                               stream);
-        return allReduce(input, output, collective.elements, type, ncclSum,
-                         group, stream);
+          return nccl.ncclReduceScatter(input, output, part, type, ncclSum,
+                                        group, stream);
+        return nccl.ncclAllReduce(input, output, collective.elements, type,
+                                  ncclSum, group, stream);
       });
 }
 #endif
