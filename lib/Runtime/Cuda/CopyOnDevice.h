@@ -8,19 +8,16 @@
 #ifndef ZPP_LIB_RUNTIME_CUDA_COPYONDEVICE_H
 #define ZPP_LIB_RUNTIME_CUDA_COPYONDEVICE_H
 
-#include "zpp/kernels/Kernels.h"
+#include "zpp/kernels/Checks.h"
 
 #include <cstdint>
 
 namespace zpp::rt {
 
-inline bool isAligned(const void *data, int64_t alignment) {
-  return reinterpret_cast<uintptr_t>(data) % alignment == 0;
-}
-
 /// Whether copyByKernel() can copy it.
 inline bool fitsKernel(const void *input, const void *output, int64_t bytes) {
-  return isAligned(input, 16) && isAligned(output, 16) && bytes % 16 == 0;
+  return kernels::isAligned(input, 16) && kernels::isAligned(output, 16) &&
+         bytes % 16 == 0;
 }
 /// Within the device our kernel is faster than the copy engine.
 inline cudaError_t copyByKernel(const void *input, void *output, int64_t bytes,
