@@ -34,12 +34,11 @@ class RankBackend {
 public:
   virtual ~RankBackend() = default;
 
-  /// Allocates memory that is aligned to 64 bytes. It is freed with the rank at
-  /// the latest.
+  /// Allocates memory that is aligned to 256 bytes, as workspaces are. It is
+  /// freed with the rank at the latest.
   virtual Status allocate(int64_t bytes, void *&data) = 0;
   /// Returns an error if `data` is not from allocate().
   virtual Status free(void *data) = 0;
-  virtual Status getWorkspace(int64_t bytes, void *&data) = 0;
   virtual Status copy(const Operation &operation, const void *input,
                       void *output) = 0;
 

@@ -51,6 +51,9 @@ struct zpp_rt_rank {
   int64_t index;
   std::unique_ptr<zpp::rt::RankBackend> backend;
   zpp::rt::Sampler sampler;
+  /// The memory that host functions share, and its bytes.
+  void *workspace = nullptr;
+  int64_t workspaceBytes = 0;
 
   /// Records a failure, which fails the world, unless the rank had failed
   /// before. Returns the rank's status.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -331,6 +332,14 @@ zpp_rt_status zpp_rt_workspace(zpp_rt_rank *rank, int64_t bytes, void **data) {
       return invalid(expected("where to write the memory", "NULL"));
     if (bytes < 0)
       return invalid(expected("a number of bytes", bytes));
-    return rank->backend->getWorkspace(bytes, *data);
+    if (bytes > rank->workspaceBytes) {
+      rank->workspaceBytes = 0;
+      if (void *old = std::exchange(rank->workspace, nullptr))
+        ZPP_RT_TRY(rank->backend->free(old));
+      ZPP_RT_TRY(rank->backend->allocate(bytes, rank->workspace));
+      rank->workspaceBytes = bytes;
+    }
+    *data = rank->workspace;
+    return {};
   });
 }

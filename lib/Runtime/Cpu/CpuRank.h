@@ -43,17 +43,6 @@ public:
   Status free(void *data) override {
     return allocations.erase(data) > 0 ? Status() : unknownMemory();
   }
-  Status getWorkspace(int64_t bytes, void *&data) override {
-    if (bytes > workspaceBytes) {
-      allocations.erase(workspace);
-      workspace = nullptr;
-      workspaceBytes = 0;
-      ZPP_RT_TRY(allocate(bytes, workspace));
-      workspaceBytes = bytes;
-    }
-    data = workspace;
-    return {};
-  }
   Status copy(const Operation &operation, const void *input,
               void *output) override {
     auto *dest = static_cast<uint8_t *>(output);
@@ -128,8 +117,6 @@ private:
   using Memory = std::unique_ptr<uint8_t, Deleter>;
 
   std::map<void *, Memory> allocations;
-  void *workspace = nullptr;
-  int64_t workspaceBytes = 0;
 };
 
 } // namespace zpp::rt

@@ -141,13 +141,6 @@ Status CudaRank::free(void *data) {
   return freed.ok() ? flushed : freed;
 }
 
-Status CudaRank::getWorkspace(int64_t bytes, void *&data) {
-  DeviceGuard guard(device);
-  if (!memory->hasWorkspace(bytes))
-    ZPP_RT_TRY(queue->flush());
-  return memory->getWorkspace(bytes, data);
-}
-
 Status CudaRank::copy(const Operation &operation, const void *input,
                       void *output) {
   DeviceGuard guard(device);

@@ -54,7 +54,6 @@ public:
 
   Status allocate(int64_t bytes, void *&data) override;
   Status free(void *data) override;
-  Status getWorkspace(int64_t bytes, void *&data) override;
   Status copy(const Operation &operation, const void *input,
               void *output) override;
 

@@ -10,7 +10,6 @@
 #include "zpp/kernels/Kernels.h"
 
 #include <algorithm>
-#include <utility>
 
 using namespace zpp;
 using namespace zpp::rt;
@@ -30,7 +29,7 @@ Status rt::openDevice(int64_t index, int64_t wanted, int &device, int &count) {
 }
 
 DeviceMemory::~DeviceMemory() {
-  for (const auto &[data, bytes] : allocations)
+  for (void *data : allocations)
     cudaFree(data);
   cudaGetLastError();
 }
@@ -46,7 +45,7 @@ Status DeviceMemory::allocate(int64_t bytes, void *&data) {
                      status.message;
     return status;
   }
-  allocations.emplace(data, bytes);
+  allocations.insert(data);
   return {};
 }
 
@@ -55,18 +54,6 @@ Status DeviceMemory::free(void *data) {
     return unknownMemory();
   if (cudaFree(data) != cudaSuccess)
     cudaGetLastError();
-  return {};
-}
-
-Status DeviceMemory::getWorkspace(int64_t bytes, void *&data) {
-  if (!hasWorkspace(bytes)) {
-    if (workspace)
-      ZPP_RT_TRY(free(std::exchange(workspace, nullptr)));
-    workspaceBytes = 0;
-    ZPP_RT_TRY(allocate(bytes, workspace));
-    workspaceBytes = bytes;
-  }
-  data = workspace;
   return {};
 }
 

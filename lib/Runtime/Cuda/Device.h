@@ -11,7 +11,7 @@
 #include "CudaStatus.h"
 #include "Operations.h"
 
-#include <map>
+#include <set>
 
 namespace zpp::rt {
 
@@ -31,15 +31,9 @@ public:
   Status allocate(int64_t bytes, void *&data);
   /// Waits for the device, and so for the operations.
   Status free(void *data);
-  /// The same memory on each call. It moves when it grows, after a wait for the
-  /// device.
-  Status getWorkspace(int64_t bytes, void *&data);
-  bool hasWorkspace(int64_t bytes) const { return bytes <= workspaceBytes; }
 
 private:
-  std::map<void *, int64_t> allocations;
-  void *workspace = nullptr;
-  int64_t workspaceBytes = 0;
+  std::set<void *> allocations;
 };
 
 /// Queues a copy of the rows of `footprint` between any memory of the device

@@ -81,10 +81,6 @@ public:
     DeviceGuard guard(device);
     return memory->free(data);
   }
-  Status getWorkspace(int64_t bytes, void *&data) override {
-    DeviceGuard guard(device);
-    return memory->getWorkspace(bytes, data);
-  }
   Status copy(const Operation &operation, const void *input,
               void *output) override {
     DeviceGuard guard(device);
