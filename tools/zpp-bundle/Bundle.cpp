@@ -183,7 +183,7 @@ static LogicalResult verifyStart(Operation *call, DictionaryAttr config,
 static FailureOr<std::string> getMesh(ModuleOp host, ModuleOp step,
                                       std::vector<std::string> &tiers) {
   zero::MeshAttr mesh;
-  WalkResult result = host ? host.walk([&](zero::CollectiveOpInterface op) {
+  WalkResult result = host.walk([&](zero::CollectiveOpInterface op) {
     if (mesh && op.getMeshAttr().getMesh().str() != mesh.getMesh().str()) {
       op.emitError("expected the mesh '")
           << mesh.getMesh().str() << "' of the other host functions, but got '"
@@ -192,8 +192,7 @@ static FailureOr<std::string> getMesh(ModuleOp host, ModuleOp step,
     }
     mesh = op.getMeshAttr();
     return WalkResult::advance();
-  })
-                           : WalkResult::advance();
+  });
   if (result.wasInterrupted())
     return failure();
   if (!mesh)
@@ -210,6 +209,8 @@ FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
   if (auto host = bundle.step->lookupSymbol<ModuleOp>(kHostModule)) {
     host->remove();
     bundle.host = host;
+  } else {
+    bundle.host = ModuleOp::create(bundle.step->getLoc());
   }
   WalkResult result = bundle.step->walk([&](Operation *op) {
     if (!isa_and_present<zero::ZeroDialect>(op->getDialect()))
@@ -220,12 +221,12 @@ FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
   });
   if (result.wasInterrupted())
     return failure();
-  FailureOr<std::string> mesh = getMesh(bundle.host ? *bundle.host : ModuleOp(),
-                                        *bundle.step, bundle.tiers);
+  FailureOr<std::string> mesh =
+      getMesh(*bundle.host, *bundle.step, bundle.tiers);
   if (failed(mesh))
     return failure();
   bundle.mesh = *mesh;
-  if (bundle.host && failed(addFunctions(bundle)))
+  if (failed(addFunctions(bundle)))
     return failure();
   llvm::StringMap<HostFunction *> rows;
   for (HostFunction &row : bundle.functions)
@@ -233,8 +234,7 @@ FailureOr<Bundle> Bundle::split(OwningOpRef<ModuleOp> module) {
   bool isConsistent = true;
   bundle.step->walk([&](Operation *op) {
     if (DictionaryAttr config = getConfig(op);
-        config &&
-        op->getAttrOfType<StringAttr>("call_target_name") == kStartTarget)
+        config && getCallTarget(op) == kStartTarget)
       isConsistent &= succeeded(verifyStart(op, config, rows));
   });
   if (!isConsistent)

@@ -53,7 +53,7 @@ struct Bundle {
       llvm::ArrayRef<std::pair<llvm::StringRef, std::string>> digests) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> step;
-  /// Empty if nothing was outlined.
+  /// Without functions if nothing was outlined.
   mlir::OwningOpRef<mlir::ModuleOp> host;
   std::string id;
   std::string mesh;

@@ -105,8 +105,6 @@ static llvm::Error run(const Options &options, OwningOpRef<ModuleOp> module) {
   if (failed(bundle))
     return llvm::createStringError("cannot make a bundle of this step");
   LibraryOptions library{options.triple, options.cpu, options.linker};
-  if (!bundle->host)
-    bundle->host = ModuleOp::create(bundle->step->getLoc());
   llvm::Expected<ObjectFile> object =
       compileHostFunctions(*bundle->host, library);
   if (!object)
