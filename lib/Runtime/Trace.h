@@ -35,8 +35,8 @@ public:
     std::string along;
     int64_t inputBytes;
     int64_t outputBytes;
-    Clock::time_point begin;
-    Clock::time_point end;
+    Clock::time_point begin = {};
+    Clock::time_point end = {};
   };
 
   /// Whether operations that begin now should be added.

@@ -185,13 +185,16 @@ Status CudaStreams::end(size_t stream, const Slice &slice) {
   Stream &self = streams[stream];
   if (isTimed) {
     Timed &last = timed.back();
-    last.row = self.name;
-    last.label = slice.name.label + slice.suffix;
+    std::string label = slice.name.label + slice.suffix;
     if (slice.others > 0)
-      last.label += " and " + std::to_string(slice.others) + " more";
-    last.kind = slice.name.kind;
-    last.along = slice.name.along;
-    last.footprint = slice.footprint;
+      label += " and " + std::to_string(slice.others) + " more";
+    last.slice = {rank,
+                  self.name,
+                  std::move(label),
+                  slice.name.kind,
+                  slice.name.along,
+                  slice.footprint.bytesRead(),
+                  slice.footprint.output.span()};
     last.stream = stream;
     last.number = hazards.getLast(stream);
     ZPP_RT_CUDA(cudaEventRecord, last.end, self.handle);
@@ -294,15 +297,15 @@ std::unique_ptr<Mark> CudaStreams::markOperations(const Accesses &accesses) {
   for (auto it = timed.rbegin(); it != timed.rend() && mark->label.empty();
        ++it)
     if (it->number == numbers[it->stream])
-      mark->label = it->label;
+      mark->label = it->slice.name;
   return mark;
 }
 
 Status CudaStreams::leave(cudaStream_t other, const Mark &given) {
   const auto &mark = static_cast<const OperationsMark &>(given);
   bool isStall = !mark.label.empty() && getCapture(other) == 0;
-  Timed stall{"stalls", mark.label, "stall", "",      {},
-              0,        0,          nullptr, nullptr, nullptr};
+  Timed stall{};
+  stall.slice = {rank, "stalls", mark.label, "stall", "", 0, 0};
   if (isStall)
     ZPP_RT_TRY(beginTimed(other, stall));
   for (const Event &event : mark.events)
@@ -468,22 +471,20 @@ Status CudaStreams::beginTimed(cudaStream_t handle, Timed &timed) {
 
 Status CudaStreams::resolveTimes(std::vector<Timed> &timed) {
   std::vector<Timed> pending;
-  for (Timed &slice : timed) {
+  for (Timed &each : timed) {
     bool isDone;
-    ZPP_RT_TRY(queryEvent(slice.end, isDone));
+    ZPP_RT_TRY(queryEvent(each.end, isDone));
     if (!isDone) {
-      pending.push_back(std::move(slice));
+      pending.push_back(std::move(each));
       continue;
     }
-    Trace::Clock::time_point begin;
-    ZPP_RT_TRY(slice.anchor->getTime(slice.begin, begin));
+    ZPP_RT_TRY(each.anchor->getTime(each.begin, each.slice.begin));
     float duration;
-    ZPP_RT_CUDA(cudaEventElapsedTime, &duration, slice.begin, slice.end);
-    trace->add({rank, slice.row, slice.label, slice.kind, slice.along,
-                slice.footprint.bytesRead(), slice.footprint.output.span(),
-                begin, begin + toDuration(duration)});
-    cudaEventDestroy(slice.begin);
-    cudaEventDestroy(slice.end);
+    ZPP_RT_CUDA(cudaEventElapsedTime, &duration, each.begin, each.end);
+    each.slice.end = each.slice.begin + toDuration(duration);
+    trace->add(std::move(each.slice));
+    cudaEventDestroy(each.begin);
+    cudaEventDestroy(each.end);
   }
   timed = std::move(pending);
   return {};

@@ -148,11 +148,7 @@ private:
 
   /// The time between two events, for the trace.
   struct Timed {
-    std::string row;
-    std::string label;
-    const char *kind;
-    std::string along;
-    Footprint footprint;
+    Trace::Slice slice;
     /// The number of the operation; 0 for a stall.
     size_t stream;
     int64_t number;
