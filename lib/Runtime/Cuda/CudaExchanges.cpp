@@ -163,24 +163,19 @@ Status CudaRank::allGather(const ExchangeOperation &operation,
   DeviceGuard guard(device);
   Communicator *group;
   ZPP_RT_TRY(communicators->getOrCreate(operation.axes, group));
-  GatherFacts facts;
-  facts.groupSize = group->size();
-  facts.isMade = group->isMade;
-  facts.isOrdered = group->isOrdered;
-  facts.isLocal = group->isLocal;
-  facts.areTiers = areTiers(operation.axes);
-  GatherPath path = chooseGatherPath(facts);
-  if (path == GatherPath::Library)
+  if (group->gathersAtOnce())
     return callLibrary(
         operation, input, output, [&](ncclComm_t group, cudaStream_t stream) {
           return nccl->ncclAllGather(input, output, operation.chunkBytes,
                                      ncclUint8, group, stream);
         });
-  ZPP_RT_TRY(meet(operation, /*forSends=*/path == GatherPath::Group, *group));
+  // Groups of the tiers, which are connected already, or the group itself.
+  bool hasTiers = areTiers(operation.axes);
+  ZPP_RT_TRY(meet(operation, /*forSends=*/!hasTiers, *group));
   if (operation.chunkBytes == 0)
     return {};
   std::vector<const Communicator *> tiers = {group};
-  if (path == GatherPath::Tiers) {
+  if (hasTiers) {
     tiers.clear();
     for (const AxisRef &axis : operation.axes) {
       Communicator *tier;

@@ -119,13 +119,6 @@ ExchangePlan zpp::rt::planGather(int64_t chunkBytes,
   return plan;
 }
 
-GatherPath zpp::rt::chooseGatherPath(const GatherFacts &facts) {
-  // On one host the library knows best.
-  if (facts.isMade && facts.isLocal && facts.isOrdered && facts.groupSize > 1)
-    return GatherPath::Library;
-  return facts.areTiers ? GatherPath::Tiers : GatherPath::Group;
-}
-
 std::vector<SpanAccess> zpp::rt::getAccesses(const ExchangeStep &step) {
   std::vector<SpanAccess> accesses;
   if (step.copyBytes > 0) {

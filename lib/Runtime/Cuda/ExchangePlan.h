@@ -67,28 +67,6 @@ ExchangePlan planAllToAll(int64_t chunkBytes, GroupShape group, bool copiesOwn);
 ExchangePlan planGather(int64_t chunkBytes,
                         const std::vector<GroupShape> &tiers);
 
-/// How an all-gather is done.
-enum class GatherPath {
-  /// By the communication library.
-  Library,
-  /// By planGather() with a group for each tier.
-  Tiers,
-  /// By planGather() with the group itself.
-  Group
-};
-
-struct GatherFacts {
-  int64_t groupSize;
-  /// Whether the library has a communicator for collectives of the group, in
-  /// the order of the group, whose members are all on one host.
-  bool isMade;
-  bool isOrdered;
-  bool isLocal;
-  /// Whether the axes of the group are whole axes in the order of the mesh.
-  bool areTiers;
-};
-GatherPath chooseGatherPath(const GatherFacts &facts);
-
 /// The bytes that a step reads or writes, without repetition, in order.
 struct SpanAccess {
   Span span;

@@ -64,6 +64,10 @@ struct Communicator {
   /// Whether NCCL should copy what a rank sends to itself. With NVLink it does
   /// so while the other chunks travel, but across a network it delays them.
   bool sendsOwn() const { return isLocal && size() > 1; }
+  /// Whether gathers are NCCL's own: on one host it knows best.
+  bool gathersAtOnce() const {
+    return isMade && isLocal && isOrdered && size() > 1;
+  }
 };
 
 /// The communicators of a rank: one for the world, one split from it for each

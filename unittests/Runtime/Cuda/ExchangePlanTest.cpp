@@ -231,22 +231,6 @@ TEST(ExchangePlan, NoBytesNoSteps) {
   EXPECT_TRUE(planGather(0, {{2, 0}, {2, 0}}).empty());
 }
 
-TEST(ExchangePlan, GatherPath) {
-  GatherFacts facts{4, /*isMade=*/true, /*isOrdered=*/true, /*isLocal=*/true,
-                    /*areTiers=*/true};
-  EXPECT_EQ(chooseGatherPath(facts), GatherPath::Library);
-  for (bool GatherFacts::*fact :
-       {&GatherFacts::isMade, &GatherFacts::isOrdered, &GatherFacts::isLocal}) {
-    GatherFacts other = facts;
-    other.*fact = false;
-    EXPECT_EQ(chooseGatherPath(other), GatherPath::Tiers);
-    other.areTiers = false;
-    EXPECT_EQ(chooseGatherPath(other), GatherPath::Group);
-  }
-  facts.groupSize = 1;
-  EXPECT_EQ(chooseGatherPath(facts), GatherPath::Tiers);
-}
-
 //===----------------------------------------------------------------------===//
 // Accesses
 //===----------------------------------------------------------------------===//
