@@ -79,7 +79,6 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
 
   ZPP_RT_TRY(CudaStreams::create(index, streamPlan.getNames(),
                                  world.trace.get(), streams));
-  queue = std::make_unique<DeviceQueue>(streamPlan, *streams);
   exchanges = std::make_unique<ExchangeWatch>(*streams, world.timeLimit);
   Status status = NcclCommunicators::create(*nccl, world.mesh, index, *control,
                                             world.timeLimit, communicators);
@@ -98,7 +97,8 @@ Status CudaRank::start(int64_t index, int64_t wanted) {
     ZPP_RT_TRY(communicators->getOrCreate({world.mesh.getAxis(tier)}, group));
     isFast.push_back(group->isLocal);
   }
-  queue->setFastTiers(std::move(isFast));
+  queue =
+      std::make_unique<DeviceQueue>(streamPlan, *streams, std::move(isFast));
   watcher = std::thread([this] { watch(); });
   return {};
 }

@@ -24,14 +24,10 @@ namespace zpp::rt {
 /// wait for the next call. Used by the thread of the rank, on its device.
 class DeviceQueue {
 public:
-  DeviceQueue(const StreamPlan &plan, CudaStreams &streams)
-      : plan(plan), streams(streams) {}
-
-  /// Whether the exchanges of each tier stay within a host, from the slowest
-  /// tier to the fastest. Before any operation.
-  void setFastTiers(std::vector<bool> isFast) {
-    this->isFast = std::move(isFast);
-  }
+  /// `isFast` says of each tier whether its exchanges stay within a host.
+  DeviceQueue(const StreamPlan &plan, CudaStreams &streams,
+              std::vector<bool> isFast)
+      : plan(plan), streams(streams), isFast(std::move(isFast)) {}
 
   /// Queues a kernel that `launch(kernels::Launches &)` adds to launches.
   template <typename Launch>
@@ -81,7 +77,7 @@ private:
 
   const StreamPlan &plan;
   CudaStreams &streams;
-  std::vector<bool> isFast;
+  const std::vector<bool> isFast;
   Batch batch;
 };
 
