@@ -17,46 +17,6 @@ using namespace zpp;
 using namespace zpp::rt;
 
 //===----------------------------------------------------------------------===//
-// Elements
-//===----------------------------------------------------------------------===//
-
-/// values[i] = source[begin + i] as f32, which is exact.
-static void widen(ElementType type, const void *source, int64_t begin,
-                  int64_t count, float *values) {
-  if (type == ElementType::F32) {
-    std::copy_n(static_cast<const float *>(source) + begin, count, values);
-    return;
-  }
-  const uint16_t *bits = static_cast<const uint16_t *>(source) + begin;
-  if (type == ElementType::BF16)
-    std::transform(bits, bits + count, values, floatOfBF16Bits);
-  else
-    std::transform(bits, bits + count, values, floatOfF16Bits);
-}
-
-/// A NaN that was computed has one bit pattern, on any host.
-static float canonical(float value) {
-  return value == value ? value : floatOfBits(0x7fc00000u);
-}
-
-/// dest[begin + i] = values[i], rounded.
-static void narrow(ElementType type, const float *values, int64_t count,
-                   void *dest, int64_t begin) {
-  if (type == ElementType::F32) {
-    std::transform(values, values + count, static_cast<float *>(dest) + begin,
-                   canonical);
-    return;
-  }
-  uint16_t *bits = static_cast<uint16_t *>(dest) + begin;
-  if (type == ElementType::BF16)
-    std::transform(values, values + count, bits,
-                   [](float v) { return bf16BitsOfFloat(canonical(v)); });
-  else
-    std::transform(values, values + count, bits,
-                   [](float v) { return f16BitsOfFloat(canonical(v)); });
-}
-
-//===----------------------------------------------------------------------===//
 // Slices
 //===----------------------------------------------------------------------===//
 
@@ -85,10 +45,9 @@ static void forEachRun(const SliceMap &map, int64_t chunk,
 static void gatherChunk(ElementType type, const void *tensor,
                         const SliceMap &map, int64_t chunk, float *values) {
   forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-    if (index < 0)
-      std::fill_n(values + element, count, 0.0f);
-    else
-      widen(type, tensor, index, count, values + element);
+    for (int64_t i = 0; i < count; ++i)
+      values[element + i] =
+          index < 0 ? 0.0f : readElement(type, tensor, index + i);
   });
 }
 
@@ -156,8 +115,8 @@ static void dequantize(const QuantizeOperation &operation, const void *input,
                      values.begin(), addHeld);
     }
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      if (index >= 0)
-        narrow(operation.type, values.data() + element, count, output, index);
+      for (int64_t i = 0; i < count && index >= 0; ++i)
+        writeElement(operation.type, values[element + i], output, index + i);
     });
   }
 }
@@ -172,13 +131,11 @@ static void compute(const QuantizeOperation &operation, const void *input,
 // Reduction
 //===----------------------------------------------------------------------===//
 
-/// sum[i] += source[i]
-static void accumulate(ElementType type, const void *source,
-                       std::vector<float> &sum) {
-  std::vector<float> values(sum.size());
-  widen(type, source, 0, sum.size(), values.data());
-  for (size_t i = 0; i < sum.size(); ++i)
-    sum[i] += values[i];
+/// dest[i] = values[i], rounded.
+static void narrow(ElementType type, const std::vector<float> &values,
+                   void *dest) {
+  for (size_t i = 0; i < values.size(); ++i)
+    writeElement(type, values[i], dest, i);
 }
 
 /// The sum or mean in f32.
@@ -192,8 +149,10 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
                            sum.data());
   } else {
     for (int64_t s = 0; s < operation.sources; ++s)
-      accumulate(operation.sourceType,
-                 bytesAt(input, s * operation.footprint.input.stride), sum);
+      for (int64_t i = 0; i < operation.elements; ++i)
+        sum[i] += readElement(
+            operation.sourceType,
+            bytesAt(input, s * operation.footprint.input.stride), i);
   }
   if (operation.isMean)
     for (float &value : sum)
@@ -206,7 +165,7 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
 static void compute(const ReduceOperation &operation, const void *input,
                     const void *, void *output) {
   std::vector<float> sum = reduceToFloat(operation, input);
-  narrow(operation.type, sum.data(), operation.elements, output, 0);
+  narrow(operation.type, sum, output);
 }
 
 static void compute(const ReduceQuantizeOperation &operation, const void *input,
@@ -214,8 +173,7 @@ static void compute(const ReduceQuantizeOperation &operation, const void *input,
   std::vector<float> sum = reduceToFloat(operation.reduce, input);
   std::vector<uint8_t> partial(operation.reduce.elements *
                                elementBytes(operation.reduce.type));
-  narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
-         partial.data(), 0);
+  narrow(operation.reduce.type, sum, partial.data());
   QuantizeOperation last{};
   last.type = operation.reduce.type;
   last.wire = operation.to;
