@@ -406,26 +406,11 @@ static int64_t elementBytes(ncclDataType_t type) {
   }
 }
 
-static float readElement(ncclDataType_t type, const uint8_t *data, int64_t i) {
-  if (type == ncclFloat32) {
-    float value;
-    std::memcpy(&value, data + 4 * i, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * i, 2);
-  return type == ncclBfloat16 ? floatOfBF16Bits(bits) : floatOfF16Bits(bits);
-}
-
-static void writeElement(ncclDataType_t type, float value, uint8_t *data,
-                         int64_t i) {
-  if (type == ncclFloat32) {
-    std::memcpy(data + 4 * i, &value, 4);
-    return;
-  }
-  uint16_t bits =
-      type == ncclBfloat16 ? bf16BitsOfFloat(value) : f16BitsOfFloat(value);
-  std::memcpy(data + 2 * i, &bits, 2);
+/// Returns the type of elements that are added.
+static ElementType getType(ncclDataType_t type) {
+  return type == ncclFloat32    ? ElementType::F32
+         : type == ncclBfloat16 ? ElementType::BF16
+                                : ElementType::F16;
 }
 
 /// Executes operations of one communicator as one kernel, after `before`
@@ -491,13 +476,14 @@ static void run(Comm &comm, const std::vector<Op> &ops, int64_t before) {
     // Adds in the order of a ring, rounding at each step; all ranks have the
     // same sum.
     int first = op.kind == Op::ReduceScatter ? comm.rank : 0;
+    ElementType type = getType(op.type);
     for (int64_t i = 0; i < op.bytes / elementBytes(op.type); ++i)
       for (int step = 1; step <= comm.ranks; ++step) {
         const uint8_t *data = parts[part + (first + step) % comm.ranks].data();
-        float value = readElement(op.type, data, i);
+        float value = readElement(type, data, i);
         if (step > 1)
-          value += readElement(op.type, at(op.dest), i);
-        writeElement(op.type, value, at(op.dest), i);
+          value += readElement(type, at(op.dest), i);
+        writeElement(type, value, at(op.dest), i);
       }
     part += comm.ranks;
   }
