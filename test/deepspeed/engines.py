@@ -161,7 +161,8 @@ def use_everything(config: Mapping[str, Any], folder: str) -> dict:
     found = {}
     weight = engine.module[2].weight
     mine = weight.ds_tensor.clone()
-    # A module that has gathered it may keep what is rounded.
+    # DeepSpeed keeps others, and what is rounded must not be read.
+    found["is_free"] = weight.ds_status.name == "NOT_AVAILABLE"
     with deepspeed.zero.GatheredParameters([weight]):
         slices = weight.detach().view(-1).chunk(dist.get_world_size())
         found["is_exact"] = torch.equal(slices[dist.get_rank()], mine)

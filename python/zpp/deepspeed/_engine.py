@@ -172,7 +172,8 @@ class _Compression:
             functools.partial(_within, "gathering", self),
             functools.partial(_within, "reducing", self), self._on_step,
             self._on_write, self._on_end)
-        self._hooks = _pytorch.count_calls(engine.module)
+        self._hooks = [*_pytorch.count_calls(engine.module),
+                       engine.module.register_forward_hook(self._on_forward)]
 
     def _agree(self, groups: Iterable[dist.ProcessGroup], facts: dict) -> None:
         _agreement.check(groups, facts, "deepspeed.initialize")
@@ -221,6 +222,12 @@ class _Compression:
             # What is frozen does not change.
             if weight.requires_grad:
                 each.shared.next_step()
+
+    def _on_forward(self, *_: Any) -> None:
+        """After an evaluation DeepSpeed keeps weights for a backward pass, and code that
+        saves weights gathers only those that are not there."""
+        if self._options.weights != "none" and not torch.is_grad_enabled():
+            _seams.free_rounded(self._gathers)
 
     def _on_end(self) -> None:
         for hook in self._hooks:

@@ -250,10 +250,8 @@ def _follow_parameter(weight: nn.Parameter, is_apart: Callable[[nn.Parameter], b
         wanted = [weight] if param_list is None else param_list
         # What a module has gathered is rounded: others, such as GatheredParameters, want
         # what is kept.
+        free_rounded(wanted)
         for each in wanted:
-            if (getattr(each, "zpp_is_rounded", False)
-                    and each.ds_status == ZeroParamStatus.AVAILABLE):
-                each.partition()
             each.zpp_is_rounded = False
         return gather_exactly(wanted, *args, **kwargs)
 
@@ -269,15 +267,22 @@ def _follow_parameter(weight: nn.Parameter, is_apart: Callable[[nn.Parameter], b
         weight.all_gather_coalesced = gather_coalesced
         weight.all_gather, weight.partition = gather_exactly, partition
         # Another engine would compute with what is rounded.
-        if (getattr(weight, "zpp_is_rounded", False)
-                and weight.ds_status == ZeroParamStatus.AVAILABLE):
-            weight.partition()
+        free_rounded([weight])
         weight.zpp_is_rounded = False
         on_end()
 
     weight.all_gather_coalesced = all_gather_coalesced
     weight.all_gather, weight.partition = all_gather, partition_and_tell
     setattr(weight, _UNDO, undo)
+
+
+def free_rounded(weights: Iterable[nn.Parameter]) -> None:
+    """Frees what modules have gathered, which is rounded."""
+    for weight in weights:
+        if (getattr(weight, "zpp_is_rounded", False)
+                and weight.ds_status == ZeroParamStatus.AVAILABLE):
+            weight.partition()
+            weight.zpp_is_rounded = False
 
 
 def _unfollow(weights: Iterable[nn.Parameter]) -> None:
