@@ -452,6 +452,14 @@ def test_modules_may_have_other_options(pool):
             3 * kinds["1", "reduce_scatter"]["after"]["node"])
 
 
+def test_parameters_that_change_are_bounded(pool):
+    for first, other in pool(training.entries_of_changing_parameters):
+        assert first["rewritten"] and first["calls"] == 2
+        assert not other["rewritten"] and other["calls"] == 1
+        assert other["reason"].startswith(
+            "gradients of other parameters of its module were reduced too often")
+
+
 def test_mesh_of_hosts(pool):
     """All ranks are on this one: one tier, and default options."""
     results = pool(training.train, {}, steps=1, report=True)

@@ -29,7 +29,7 @@ from torch.utils.checkpoint import checkpoint as checkpointed_call
 
 import zpp.torch
 from zpp.torch import (_agreement, _compress, _fsdp, _groups, _plans, _pytorch,
-                       _runtime)
+                       _reductions, _runtime)
 from zpp.torch._communication import Collective
 
 WIDTH, CLASSES, BATCH = 32, 24, 16
@@ -218,6 +218,19 @@ def alternating_gradients(options, shards_blocks: bool) -> dict:
     return {name: None if parameter.grad is None else
             parameter.grad.full_tensor().cpu()
             for name, parameter in model.named_parameters()}
+
+
+def entries_of_changing_parameters() -> list[dict]:
+    """Of the reductions of a module that may know one set of parameters and has two."""
+    torch.manual_seed(0)
+    model = Alternating().to(device())
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    compress(model, **ZEROPP)
+    with mock.patch.object(_reductions, "_MOST_SETS", 1):
+        for _ in range(3):
+            loss_of(model, make_batch()).backward()
+    return [entry for entry in zpp.torch.report(model)["collectives"]
+            if entry["kind"] == "reduce_scatter"]
 
 
 def gradients_where_ranks_differ(options) -> dict[str, torch.Tensor] | None:

@@ -23,6 +23,12 @@ from zpp.torch._secondary import Hops, make_hops
 from zpp.torch._shared import Shared, once, reason_of
 
 
+#: Sets of parameters whose gradients are compressed: a module whose branches stay has few.
+_MOST_SETS = 64
+_CHANGING = ("gradients of other parameters of its module were reduced too often: what zpp "
+             "keeps of each set would fill the memory")
+
+
 class Reductions:
     """The scatters and all-reduces of a group of parameters."""
 
@@ -33,6 +39,8 @@ class Reductions:
         #: The options of the latest scatter, until its result is reduced.
         self._reduced: Options | None = None
         self._has_warned = False
+        #: Those whose gradients were reduced together.
+        self._sets: set[tuple] = set()
         self.accumulation = Accumulation(shared, module,
                                           self._accumulates)
 
@@ -124,8 +132,14 @@ class Reductions:
         is_sum = op == dist.ReduceOp.SUM or factor is not None
         other = ("" if is_mean or is_sum else
                  f"it is no sum and no mean, but {op}")
+        reduced = _pytorch.reduced_parameters()
+        # All ranks have had the same.
+        if reduced not in self._sets and len(self._sets) >= _MOST_SETS:
+            reduced, other = (), _CHANGING
+        else:
+            self._sets.add(reduced)
         plan = self._reduction(options, kind, result.dtype, result.numel(), group,
-                               _pytorch.reduced_parameters(), is_mean, other)
+                               reduced, is_mean, other)
         self.shared.calls[plan] += 1
         return plan, factor
 
@@ -134,7 +148,7 @@ class Reductions:
                    elements: int, group: dist.ProcessGroup, reduced: tuple,
                    is_mean: bool, other: str) -> Plan:
         """The plan of a reduction of the gradients of some parameters. `other` says why
-        it is PyTorch's, if it is no sum and no mean."""
+        it is PyTorch's, for another reason than the options."""
         # An all-reduce cuts its slice into one for each rank.
         pieces = group.size() if kind == "all_reduce" else 1
         return make_plan(
