@@ -221,7 +221,8 @@ def alternating_gradients(options, shards_blocks: bool) -> dict:
 
 
 def entries_of_changing_parameters() -> list[dict]:
-    """Of the reductions of a module that may know one set of parameters and has two."""
+    """Returns those of reductions of a module that may know one set of parameters and has
+    two."""
     torch.manual_seed(0)
     model = Alternating().to(device())
     fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
