@@ -14,6 +14,20 @@
 using namespace zpp;
 using namespace zpp::rt;
 
+Run rt::getRun(const SliceMap &map, int64_t chunk, int64_t element) {
+  int64_t part = map.partSize(), size = part * map.inner;
+  int64_t offset = element % size;
+  int64_t first = map.tensorIndex(chunk, element - offset);
+  int64_t present = 0;
+  if (first >= 0) {
+    int64_t row = first / map.inner % map.extent;
+    present = std::min(part, map.extent - row) * map.inner;
+  }
+  if (offset < present)
+    return {element, first + offset, present - offset};
+  return {element, -1, size - offset};
+}
+
 OperationName::OperationName(const char *kind, const char *name)
     : kind(kind), title(kind), label(kind) {
   if (!name)

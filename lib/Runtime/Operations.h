@@ -43,6 +43,16 @@ inline uint8_t *bytesAt(void *base, int64_t offset) {
   return static_cast<uint8_t *>(base) + offset;
 }
 
+/// Consecutive elements of a chunk that are consecutive in the tensor, too.
+struct Run {
+  int64_t element;
+  /// Its first element in the tensor; -1 if it is padding.
+  int64_t index;
+  int64_t count;
+};
+/// Returns what is left from `element` on of a run of a chunk.
+Run getRun(const SliceMap &map, int64_t chunk, int64_t element);
+
 /// Memory that an operation reads or writes: `count` pieces of `bytes` bytes,
 /// each `stride` bytes after the one before.
 struct Pieces {

@@ -47,20 +47,14 @@ static float decode(WireFormat format, const uint8_t *codes, int64_t index,
 // Places
 //===----------------------------------------------------------------------===//
 
-std::vector<Sampler::Run> Sampler::getRuns(const SliceMap &map, int64_t chunk,
-                                           int64_t begin, int64_t count) {
+/// Returns the runs of `count` elements of a chunk, of the first of them if
+/// there are many, by their places among these elements.
+static std::vector<Run> getRuns(const SliceMap &map, int64_t chunk,
+                                int64_t begin, int64_t count) {
   std::vector<Run> runs;
-  int64_t part = map.partSize(), size = part * map.inner;
   for (int64_t done = 0; done < count;) {
-    int64_t offset = (begin + done) % size;
-    int64_t first = map.tensorIndex(chunk, begin + done - offset);
-    int64_t present = 0;
-    if (first >= 0) {
-      int64_t row = first / map.inner % map.extent;
-      present = std::min(part, map.extent - row) * map.inner;
-    }
-    Run run{done, offset < present ? first + offset : -1,
-            (offset < present ? present : size) - offset};
+    Run run = getRun(map, chunk, begin + done);
+    run.element = done;
     run.count = std::min(run.count, count - done);
     bool follows = !runs.empty() && run.index >= 0 && runs.back().index >= 0 &&
                    runs.back().index + runs.back().count == run.index;

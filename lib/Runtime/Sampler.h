@@ -35,13 +35,6 @@ public:
   Status collect(Measures &measures, RankBackend &backend);
 
 private:
-  /// Consecutive elements of a chunk that are consecutive in the tensor, too.
-  struct Run {
-    int64_t element;
-    /// Its first element in the tensor; -1 if it is padding.
-    int64_t index;
-    int64_t count;
-  };
   /// The copies of one operation.
   struct Sample {
     std::shared_ptr<const OperationName> name;
@@ -68,8 +61,6 @@ private:
               const ReduceQuantizeOperation &operation, const void *input,
               const void *output);
 
-  static std::vector<Run> getRuns(const SliceMap &map, int64_t chunk,
-                                  int64_t begin, int64_t count);
   /// Chooses the place of a sample. False if there is nothing to sample.
   bool choose(const SliceMap &map, int64_t rank, int64_t most, int64_t &chunk,
               int64_t &begin, Sample &sample);

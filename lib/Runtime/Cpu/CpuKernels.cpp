@@ -20,24 +20,14 @@ using namespace zpp::rt;
 // Slices
 //===----------------------------------------------------------------------===//
 
-/// Cuts a chunk into runs that lie together in the tensor, and calls
-/// visit(element of the chunk, index in the tensor, count) for each; the index
-/// is -1 where it is padding.
+/// Calls `visit(element, index, count)` for each run of a chunk.
 template <typename Visitor>
 static void forEachRun(const SliceMap &map, int64_t chunk,
                        const Visitor &visit) {
-  int64_t part = map.partSize();
-  int64_t run = part * map.inner;
-  for (int64_t begin = 0, e = map.elementsPerChunk(); begin < e; begin += run) {
-    int64_t index = map.tensorIndex(chunk, begin);
-    int64_t present = 0;
-    if (index >= 0) {
-      int64_t row = index / map.inner % map.extent;
-      present = std::min(part, map.extent - row) * map.inner;
-      visit(begin, index, present);
-    }
-    if (present < run)
-      visit(begin + present, int64_t(-1), run - present);
+  for (int64_t element = 0, e = map.elementsPerChunk(); element < e;) {
+    Run run = getRun(map, chunk, element);
+    visit(element, run.index, run.count);
+    element += run.count;
   }
 }
 
@@ -49,6 +39,13 @@ static void gatherChunk(ElementType type, const void *tensor,
       values[element + i] =
           index < 0 ? 0.0f : readElement(type, tensor, index + i);
   });
+}
+
+/// dest[begin + i] = values[i], rounded.
+static void narrow(ElementType type, const float *values, int64_t count,
+                   void *dest, int64_t begin) {
+  for (int64_t i = 0; i < count; ++i)
+    writeElement(type, values[i], dest, begin + i);
 }
 
 static void compute(const PackOperation &operation, const void *input,
@@ -115,8 +112,8 @@ static void dequantize(const QuantizeOperation &operation, const void *input,
                      values.begin(), addHeld);
     }
     forEachRun(map, chunk, [&](int64_t element, int64_t index, int64_t count) {
-      for (int64_t i = 0; i < count && index >= 0; ++i)
-        writeElement(operation.type, values[element + i], output, index + i);
+      if (index >= 0)
+        narrow(operation.type, values.data() + element, count, output, index);
     });
   }
 }
@@ -130,13 +127,6 @@ static void compute(const QuantizeOperation &operation, const void *input,
 //===----------------------------------------------------------------------===//
 // Reduction
 //===----------------------------------------------------------------------===//
-
-/// dest[i] = values[i], rounded.
-static void narrow(ElementType type, const std::vector<float> &values,
-                   void *dest) {
-  for (size_t i = 0; i < values.size(); ++i)
-    writeElement(type, values[i], dest, i);
-}
 
 /// The sum or mean in f32.
 static std::vector<float> reduceToFloat(const ReduceOperation &operation,
@@ -165,7 +155,7 @@ static std::vector<float> reduceToFloat(const ReduceOperation &operation,
 static void compute(const ReduceOperation &operation, const void *input,
                     const void *, void *output) {
   std::vector<float> sum = reduceToFloat(operation, input);
-  narrow(operation.type, sum, output);
+  narrow(operation.type, sum.data(), operation.elements, output, 0);
 }
 
 static void compute(const ReduceQuantizeOperation &operation, const void *input,
@@ -173,7 +163,8 @@ static void compute(const ReduceQuantizeOperation &operation, const void *input,
   std::vector<float> sum = reduceToFloat(operation.reduce, input);
   std::vector<uint8_t> partial(operation.reduce.elements *
                                elementBytes(operation.reduce.type));
-  narrow(operation.reduce.type, sum, partial.data());
+  narrow(operation.reduce.type, sum.data(), operation.reduce.elements,
+         partial.data(), 0);
   QuantizeOperation last{};
   last.type = operation.reduce.type;
   last.wire = operation.to;
