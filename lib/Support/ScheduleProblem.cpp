@@ -40,37 +40,6 @@ double ScheduleProblem::getBusy(size_t resource) const {
   return busy;
 }
 
-std::string ScheduleProblem::verify(const std::vector<double> &begins) const {
-  // Sums of doubles in another order differ by this part.
-  auto isLater = [](double a, double b) { return a > b + 1e-9 * (1 + b); };
-  std::vector<std::vector<size_t>> byResource(numResources);
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    for (size_t before : tasks[i].after)
-      if (isLater(begins[before] + tasks[before].usec, begins[i]))
-        return "expected task " + std::to_string(i) + " to begin after task " +
-               std::to_string(before) + " has ended at " +
-               std::to_string(begins[before] + tasks[before].usec) +
-               ", but got " + std::to_string(begins[i]);
-    // What takes no time occupies nothing.
-    if (tasks[i].usec > 0)
-      for (size_t resource : tasks[i].resources)
-        byResource[resource].push_back(i);
-  }
-  for (size_t resource = 0; resource < numResources; ++resource) {
-    std::vector<size_t> &used = byResource[resource];
-    std::sort(used.begin(), used.end(), [&](size_t a, size_t b) {
-      return std::pair(begins[a], a) < std::pair(begins[b], b);
-    });
-    for (size_t k = 1; k < used.size(); ++k)
-      if (isLater(begins[used[k - 1]] + tasks[used[k - 1]].usec,
-                  begins[used[k]]))
-        return "tasks " + std::to_string(used[k - 1]) + " and " +
-               std::to_string(used[k]) + " use resource " +
-               std::to_string(resource) + " at the same time";
-  }
-  return "";
-}
-
 //===----------------------------------------------------------------------===//
 // Heads
 //===----------------------------------------------------------------------===//

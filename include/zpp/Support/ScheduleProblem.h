@@ -14,7 +14,6 @@
 #define ZPP_SUPPORT_SCHEDULEPROBLEM_H
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace zpp {
@@ -38,16 +37,8 @@ public:
              std::vector<size_t> after);
 
   size_t size() const { return tasks.size(); }
-  /// When a task that begins at `begin` has ended.
-  double getEnd(size_t task, double begin) const {
-    return begin + tasks[task].usec;
-  }
   /// Returns the time for which `resource` is occupied in any schedule.
   double getBusy(size_t resource) const;
-
-  /// Says what is wrong with a schedule in which task `i` begins at
-  /// `begins[i]`; empty if nothing is.
-  std::string verify(const std::vector<double> &begins) const;
 
   /// Returns the largest of these lower bounds:
   ///

@@ -47,8 +47,8 @@ void ProblemBuilder::passTies(Operation *op, ValueRange results, double when) {
 }
 
 ProblemBuilder::Maker
-ProblemBuilder::addTask(const std::vector<size_t> &resources, double begin,
-                        double usec, ArrayRef<Maker> after) {
+ProblemBuilder::addTask(const std::vector<size_t> &resources, double usec,
+                        ArrayRef<Maker> after) {
   if (problem.size() >= kMaxTasks)
     return std::nullopt;
   std::vector<size_t> before;
@@ -57,22 +57,19 @@ ProblemBuilder::addTask(const std::vector<size_t> &resources, double begin,
       before.push_back(*task);
   llvm::sort(before);
   before.erase(llvm::unique(before), before.end());
-  begins.push_back(begin);
   return problem.add(resources, usec, std::move(before));
 }
 
 ProblemBuilder::Maker ProblemBuilder::join(ArrayRef<Maker> tasks) {
   Maker only;
   bool isOne = true;
-  double begin = 0;
   for (Maker task : tasks) {
     if (!task)
       continue;
     isOne &= !only || only == task;
     only = task;
-    begin = std::max(begin, problem.getEnd(*task, begins[*task]));
   }
-  return isOne ? only : addTask({}, begin, 0, tasks);
+  return isOne ? only : addTask({}, 0, tasks);
 }
 
 void ProblemBuilder::addRest(const Timeline &timeline) {

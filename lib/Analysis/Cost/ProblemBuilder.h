@@ -23,9 +23,7 @@ class ProblemBuilder {
 public:
   using Maker = std::optional<size_t>;
 
-  /// `begins` is when the timeline begins each task of `problem`.
-  ProblemBuilder(ScheduleProblem &problem, std::vector<double> &begins)
-      : problem(problem), begins(begins) {}
+  explicit ProblemBuilder(ScheduleProblem &problem) : problem(problem) {}
 
   double getReady(mlir::ValueRange values) const;
   Maker getMaker(mlir::ValueRange values);
@@ -39,8 +37,8 @@ public:
   /// there at `when`, after the tasks of these.
   void passTies(mlir::Operation *op, mlir::ValueRange results, double when);
 
-  /// Adds a task that the timeline begins at `begin`.
-  Maker addTask(const std::vector<size_t> &resources, double begin, double usec,
+  /// Adds a task that begins when all of `after` have ended.
+  Maker addTask(const std::vector<size_t> &resources, double usec,
                 llvm::ArrayRef<Maker> after);
   /// Returns a task after which all of `tasks` have ended.
   Maker join(llvm::ArrayRef<Maker> tasks);
@@ -50,7 +48,6 @@ public:
 
 private:
   ScheduleProblem &problem;
-  std::vector<double> &begins;
   llvm::DenseMap<mlir::Value, std::pair<double, Maker>> arrivals;
 };
 

@@ -31,8 +31,8 @@ public:
                 const DeviceModel &device, double scale, StepTime &time)
       : module(module), mesh(mesh), links(links), time(time),
         timeline(time.timeline), streams(time.timeline, mesh),
-        host(mesh, links, streams), problem(time.problem, time.begins),
-        reader(mesh), costs(device, scale, mesh.numDevices()) {
+        host(mesh, links, streams), problem(time.problem), reader(mesh),
+        costs(device, scale, mesh.numDevices()) {
     for (const StepCollective &collective : collectives)
       addLabel(collective);
   }
@@ -117,7 +117,7 @@ private:
                                  double usec, const std::string &label,
                                  ArrayRef<Maker> after) {
     double end = timeline.place(used, when, usec, label);
-    return {end, problem.addTask(used, end - usec, usec, after)};
+    return {end, problem.addTask(used, usec, after)};
   }
 
   void runCompute(Operation *op) {

@@ -31,10 +31,6 @@ StepTime predict(const std::string &body) {
   StepTime time = predictStepTime(module.get(), mesh, {},
                                   *LinkModel::parse("node=8gbit", mesh, error),
                                   *DeviceModel::parse("h100", error), 1);
-  // Every task stands where its problem allows it, at least where each
-  // iteration is placed.
-  if (time.begins.size() == time.problem.size())
-    EXPECT_EQ(time.problem.verify(time.begins), "");
   EXPECT_LE(time.problem.getBound().usec, time.usec * (1 + 1e-9));
   return time;
 }
@@ -45,7 +41,6 @@ TEST(StepTimeTest, LinksAreTheBound) {
   StepTime time =
       predict(makeGather("a", "%p") + makeGather("b", "%q") +
               makeProduct("c", "%x, %a") + makeProduct("y", "%c, %b"));
-  EXPECT_GE(time.begins.size(), 4u);
   EXPECT_NEAR(time.problem.getBound().usec,
               time.busyUsec[0] + time.computeUsec / 2, time.computeUsec / 100);
 }
@@ -68,8 +63,6 @@ TEST(StepTimeTest, IterationsDependOnEachOther) {
                 ", " + kMatrix.str() + ") -> " + kMatrix.str() + "\n");
     EXPECT_NEAR(time.busyUsec[0] / time.problem.getBound().usec, 1, 0.05)
         << trips;
-    // The last iterations of a long loop are not placed.
-    EXPECT_EQ(time.begins.size() == time.problem.size(), trips == 3);
   }
 }
 

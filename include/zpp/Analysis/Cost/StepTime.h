@@ -36,10 +36,9 @@ struct StepTime {
   int64_t numUnknownLoops = 0;
   /// When work happens. Its streams are the resources of `problem`.
   Timeline timeline;
-  /// Tasks of the step, and when the timeline begins each but the last ones:
-  /// those are work that it has not placed one by one.
+  /// Tasks of the step; the last ones are work that the timeline has not placed
+  /// one by one.
   ScheduleProblem problem;
-  std::vector<double> begins;
 };
 
 /// Schedules the ops of `module`, as it is written or rewritten, on a stream
