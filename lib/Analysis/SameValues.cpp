@@ -15,23 +15,15 @@ using namespace zpp;
 
 using Values = llvm::SetVector<Value>;
 
-/// True if the devices of each of `groups` are in as many of `others` as
-/// `isRight` says.
-static bool
-areAmong(const ReplicaGroups &groups, const ReplicaGroups &others,
-         llvm::function_ref<bool(size_t size, size_t among)> isRight) {
-  llvm::DenseMap<int64_t, size_t> places;
-  for (auto [number, group] : llvm::enumerate(others))
-    for (int64_t device : group)
-      places[device] = number;
+/// True if the devices of each of `groups` are known to have the same of
+/// `numbers`.
+static bool areAlike(const ReplicaGroups &groups,
+                     const llvm::DenseMap<int64_t, size_t> &numbers) {
   return llvm::all_of(groups, [&](const std::vector<int64_t> &group) {
-    llvm::SmallDenseSet<size_t> among;
-    for (int64_t device : group)
-      if (auto place = places.find(device); place == places.end())
-        return false;
-      else
-        among.insert(place->second);
-    return isRight(group.size(), among.size());
+    return llvm::all_of(group, [&](int64_t device) {
+      auto first = numbers.find(group.front()), number = numbers.find(device);
+      return number != numbers.end() && first->second == number->second;
+    });
   });
 }
 
@@ -57,11 +49,16 @@ bool SameValues::isReplicated(Operation *manual, unsigned index,
                               const ReplicaGroups &groups) {
   if (!StringRef(manuals.getOperandShardings(manual)[index]).contains('"'))
     return true;
-  OperandShardings shardings(manual);
-  const ReplicaGroups *parts = shardings.getGroups(index);
-  return parts && areAmong(groups, *parts, [](size_t size, size_t among) {
-           return among == size;
-         });
+  std::unique_ptr<OperandShardings> &known = shardings[manual];
+  if (!known)
+    known = std::make_unique<OperandShardings>(manual);
+  const ReplicaGroups *parts = known->getGroups(index);
+  llvm::DenseMap<int64_t, size_t> numbers;
+  if (parts)
+    for (const std::vector<int64_t> &devices : *parts)
+      for (auto [part, device] : llvm::enumerate(devices))
+        numbers[device] = part;
+  return parts && areAlike(groups, numbers);
 }
 
 bool SameValues::addSources(BlockArgument argument, const ReplicaGroups &groups,
@@ -113,8 +110,12 @@ bool SameValues::addSources(Value value, const ReplicaGroups &groups,
       kind == CollectiveKind::AllReduce || kind == CollectiveKind::AllGather) {
     std::string error;
     std::optional<ReplicaGroups> all = readReplicaGroups(op, error);
-    return all && areAmong(groups, *all,
-                           [](size_t, size_t among) { return among == 1; });
+    llvm::DenseMap<int64_t, size_t> numbers;
+    if (all)
+      for (auto [number, devices] : llvm::enumerate(*all))
+        for (int64_t device : devices)
+          numbers[device] = number;
+    return all && areAlike(groups, numbers);
   }
   if (manuals.contains(op)) {
     pending.insert(ManualView(op).getYielded(index));

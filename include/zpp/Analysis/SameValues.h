@@ -30,19 +30,23 @@ public:
   /// next step.
   bool contains(mlir::Value value, const ReplicaGroups &groups);
 
+  /// Returns true if the devices of each of `groups` have the same part of
+  /// operand `index` of `manual`, a manual computation.
+  bool isReplicated(mlir::Operation *manual, unsigned index,
+                    const ReplicaGroups &groups);
+
 private:
   using Values = llvm::SetVector<mlir::Value>;
   bool addSources(mlir::Value value, const ReplicaGroups &groups,
                   Values &pending);
   bool addSources(mlir::BlockArgument argument, const ReplicaGroups &groups,
                   Values &pending);
-  bool isReplicated(mlir::Operation *manual, unsigned index,
-                    const ReplicaGroups &groups);
-
   void addReplacements(mlir::func::FuncOp function, unsigned argument,
                        Values &pending);
 
   ManualComputations manuals;
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<OperandShardings>>
+      shardings;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<StepSignature>> signatures;
 };
 
