@@ -9,7 +9,6 @@
 
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Roles/Divisions.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -309,19 +308,11 @@ bool UpdatedWeights::mayReplace(const Returned &returned, unsigned argument,
 bool UpdatedWeights::isReplicated(unsigned argument,
                                   const UpdatedWeight &weight,
                                   Operation *manual) {
-  std::unique_ptr<OperandShardings> &known = shardings[manual];
-  if (!known)
-    known = std::make_unique<OperandShardings>(manual);
-  const ReplicaGroups *groups = known->getGroups(argument);
-  if (!groups)
-    return !StringRef(manuals.getOperandShardings(manual)[argument])
-                .contains('"');
-  std::string error;
-  std::optional<std::vector<AxisRef>> axes = mesh.factorGroups(*groups, error);
-  if (!axes)
-    return false;
-  llvm::append_range(*axes, weight.getAxes());
-  return mesh.verify(*axes).empty();
+  return llvm::all_of(weight.gathers, [&](const CollectiveView &gather) {
+    std::string error;
+    return sameValues.isReplicated(manual, argument,
+                                   *readReplicaGroups(gather.op, error));
+  });
 }
 
 /// True if a gradient is computed from `argument` of `manual`: it is no average

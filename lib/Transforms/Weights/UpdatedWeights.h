@@ -15,10 +15,8 @@
 
 #include "zpp/Analysis/Collectives.h"
 #include "zpp/Analysis/Roles/ValueGraph.h"
-#include "zpp/Dialect/Guest/ManualComputation.h"
+#include "zpp/Analysis/SameValues.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
-#include "zpp/Dialect/Guest/ReplicaGroups.h"
-#include "zpp/Dialect/Guest/StepSignature.h"
 #include "zpp/Support/Decision.h"
 
 namespace zpp {
@@ -120,12 +118,11 @@ private:
   /// The values that gradients are computed from, if the step has any.
   std::optional<NodeSet> ancestors;
   ManualComputations manuals;
+  SameValues sameValues;
   AutomaticAxes automatic;
   /// By argument of the step.
   llvm::DenseMap<mlir::Operation *, llvm::DenseMap<unsigned, unsigned>>
       operands;
-  llvm::DenseMap<mlir::Operation *, std::unique_ptr<OperandShardings>>
-      shardings;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<StepSignature>> signatures;
 };
 
