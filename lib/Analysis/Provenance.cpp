@@ -254,8 +254,7 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
   }
 }
 
-int64_t ProvenanceAnalysis::getSliceId(Value value, bool inAnyIteration) {
-  SliceQuery first{value, inAnyIteration, /*isExact=*/false};
+int64_t ProvenanceAnalysis::getId(const SliceQuery &first) {
   SmallVector<SliceQuery> pending{first};
   std::set<SliceQuery> onPath;
   while (!pending.empty()) {

@@ -52,7 +52,17 @@ public:
   /// the same values, as a backward pass may repeat it. With `inAnyIteration`,
   /// a slice whose index a loop chooses represents the slices of all
   /// iterations, so that a forward and a backward loop over one stack agree.
-  int64_t getSliceId(mlir::Value value, bool inAnyIteration);
+  int64_t getSliceId(mlir::Value value, bool inAnyIteration) {
+    return getId({value, inAnyIteration, /*isExact=*/false});
+  }
+  /// The same with casts, of which two values must have the same.
+  int64_t getValueId(mlir::Value value, bool inAnyIteration) {
+    return getId({value, inAnyIteration, /*isExact=*/true});
+  }
+  /// True if both values are known to be equal.
+  bool areEqual(mlir::Value a, mlir::Value b) {
+    return getValueId(a, false) == getValueId(b, false);
+  }
 
 private:
   /// One step on the way to the root.
@@ -82,6 +92,7 @@ private:
                                bool &isSliced);
   mlir::func::CallOp findCall(mlir::func::FuncOp function);
 
+  int64_t getId(const SliceQuery &first);
   /// The queries that the result of `query` depends on, and a description of
   /// what else distinguishes it.
   void describe(const SliceQuery &query,

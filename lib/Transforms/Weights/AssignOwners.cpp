@@ -101,6 +101,7 @@ private:
   std::vector<SmallVector<OwnedWork>> findWork(ModuleOp module,
                                                ArrayRef<AllGatherOp> gathers) {
     OwnedWorks works(module);
+    ProvenanceAnalysis provenances;
     std::vector<SmallVector<OwnedWork>> classes;
     for (AllGatherOp gather : gathers) {
       Decision<OwnedWork> work = works.read(gather);
@@ -109,7 +110,7 @@ private:
         continue;
       }
       auto alike = llvm::find_if(classes, [&](const auto &others) {
-        return isSameWork(others.front(), *work);
+        return isSameWork(others.front(), *work, provenances);
       });
       if (alike == classes.end())
         classes.push_back({std::move(*work)});

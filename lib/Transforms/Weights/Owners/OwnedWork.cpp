@@ -54,29 +54,6 @@ static bool isComputation(Operation *root, bool mayCall = false) {
   });
 }
 
-/// True if two values that devices have alike are one, or are made of the same
-/// by the same ops.
-static bool areAlike(Value a, Value b) {
-  llvm::SetVector<std::pair<Value, Value>> pending;
-  pending.insert({a, b});
-  for (size_t i = 0; i < pending.size(); ++i) {
-    auto [left, right] = pending[i];
-    if (left == right)
-      continue;
-    Operation *op = left.getDefiningOp(), *other = right.getDefiningOp();
-    if (!op || !other || !isDeterministic(op) ||
-        !OperationEquivalence::isEquivalentTo(
-            op, other,
-            [&](Value left, Value right) {
-              pending.insert({left, right});
-              return success();
-            },
-            nullptr, OperationEquivalence::IgnoreLocations))
-      return false;
-  }
-  return true;
-}
-
 /// Calls `handle` with each value that `op`, or an op in it, reads from
 /// outside of `op`.
 static void forEachRead(Operation *op, llvm::function_ref<void(Value)> handle) {
@@ -191,7 +168,8 @@ Decision<OwnedWork> OwnedWorks::read(AllGatherOp gather) {
 // Likeness
 //===----------------------------------------------------------------------===//
 
-bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b) {
+bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b,
+                     ProvenanceAnalysis &provenances) {
   AllGatherOp left = a.gather, right = b.gather;
   if (left.getOperand().getType() != right.getOperand().getType() ||
       left.getAlong() != right.getAlong() || a.dim != b.dim ||
@@ -203,8 +181,9 @@ bool zpp::isSameWork(const OwnedWork &a, const OwnedWork &b) {
             x, y,
             [&](Value left, Value right) {
               auto known = same.find(left);
-              return success(known == same.end() ? areAlike(left, right)
-                                                 : known->second == right);
+              return success(known == same.end()
+                                 ? provenances.areEqual(left, right)
+                                 : known->second == right);
             },
             [&](Value left, Value right) { same[left] = right; },
             OperationEquivalence::IgnoreLocations))

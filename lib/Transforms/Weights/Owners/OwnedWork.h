@@ -9,6 +9,7 @@
 #define ZPP_LIB_TRANSFORMS_WEIGHTS_OWNERS_OWNEDWORK_H
 
 #include "Import/SplitProducts.h"
+#include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/SameValues.h"
 #include "zpp/Dialect/Guest/PartitionSlice.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -57,7 +58,8 @@ private:
 };
 
 /// True if both compute the same of different tensors.
-bool isSameWork(const OwnedWork &a, const OwnedWork &b);
+bool isSameWork(const OwnedWork &a, const OwnedWork &b,
+                ProvenanceAnalysis &provenances);
 
 /// Returns what follows from the layers of a stack, if `work` computes each by
 /// itself: all of it are slices, then.

@@ -24,7 +24,7 @@ FromLocalOp zpp::zero::getSource(AllGatherOp gather) {
   return operand.getDefiningOp<FromLocalOp>();
 }
 
-WeightGathers::WeightGathers(ModuleOp module) : context(module.getContext()) {
+WeightGathers::WeightGathers(ModuleOp module) {
   // Gathers of the same values, which come from the same root through the same
   // casts.
   module.walk<WalkOrder::PreOrder>([&](AllGatherOp gather) {
@@ -52,29 +52,6 @@ SmallVector<SmallVector<AllGatherOp>> WeightGathers::getGroups() const {
   return groups;
 }
 
-/// Appends a key that is equal for two values only if the values are: the
-/// same slice of the same root, with the same casts.
-void WeightGathers::appendKey(Value value, bool inAnyIteration,
-                              SmallVectorImpl<Attribute> &steps) {
-  steps.push_back(IntegerAttr::get(
-      IndexType::get(context), provenances.getSliceId(value, inAnyIteration)));
-  for (Operation *op : provenances.getPath(value)) {
-    // The index decides which slice of a stack a loop reads. The forward and
-    // the backward loop go over all of them.
-    steps.push_back(op->getName().getIdentifier());
-    if (Attribute properties = op->getPropertiesAsAttribute())
-      steps.push_back(properties);
-    steps.push_back(TypeAttr::get(op->getResult(0).getType()));
-  }
-}
-
-bool WeightGathers::areEqual(Value a, Value b) {
-  SmallVector<Attribute> keyOfA, keyOfB;
-  appendKey(a, /*inAnyIteration=*/false, keyOfA);
-  appendKey(b, /*inAnyIteration=*/false, keyOfB);
-  return keyOfA == keyOfB;
-}
-
 /// A key that is equal for gathers of the same weight, or null if the weight
 /// is not known.
 Attribute WeightGathers::getKey(AllGatherOp gather) {
@@ -84,10 +61,14 @@ Attribute WeightGathers::getKey(AllGatherOp gather) {
   // Skip a gather that already starts from a secondary partition.
   if (provenances.get(source.getLocal()).root.getDefiningOp<AllGatherOp>())
     return {};
-  SmallVector<Attribute> steps{TypeAttr::get(gather.getType()),
-                               gather.getAlong()};
-  appendKey(source.getLocal(), /*inAnyIteration=*/true, steps);
-  return ArrayAttr::get(context, steps);
+  // The index decides which slice of a stack a loop reads. The forward and the
+  // backward loop go over all of them.
+  int64_t id = provenances.getValueId(source.getLocal(),
+                                      /*inAnyIteration=*/true);
+  MLIRContext *context = gather.getContext();
+  return ArrayAttr::get(context,
+                        {TypeAttr::get(gather.getType()), gather.getAlong(),
+                         IntegerAttr::get(IndexType::get(context), id)});
 }
 
 /// Makes one group of all gathers of single layers of a stack that do the
@@ -108,7 +89,7 @@ void WeightGathers::mergeLayers() {
     auto *first = llvm::find_if(known, [&](const auto &other) {
       return AllGatherOp(other.first).getType() == gather.getType() &&
              AllGatherOp(other.first).getAlong() == gather.getAlong() &&
-             areEqual(other.second.source, path->source) &&
+             provenances.areEqual(other.second.source, path->source) &&
              other.second.doesTheSame(*path);
     });
     if (first == known.end()) {

@@ -28,9 +28,6 @@ public:
   /// Returns the gathers of one weight each, in the order of the module.
   llvm::SmallVector<llvm::SmallVector<AllGatherOp>> getGroups() const;
 
-  /// True if both values are the same slice of one root, with the same casts.
-  bool areEqual(mlir::Value a, mlir::Value b);
-
   /// True if `gather` lies in a loop over a stack of weights and another loop
   /// gathers from this stack.
   bool readsOtherSlices(AllGatherOp gather);
@@ -49,12 +46,9 @@ private:
   using Groups =
       llvm::MapVector<mlir::Attribute, llvm::SmallVector<AllGatherOp>>;
 
-  void appendKey(mlir::Value value, bool inAnyIteration,
-                 llvm::SmallVectorImpl<mlir::Attribute> &steps);
   mlir::Attribute getKey(AllGatherOp gather);
   void mergeLayers();
 
-  mlir::MLIRContext *context;
   ManualComputations manuals;
   ProvenanceAnalysis provenances;
   /// The blocks of loops that gather from each root.

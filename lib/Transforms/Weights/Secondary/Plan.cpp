@@ -295,14 +295,11 @@ bool SecondaryPlanner::isReadable(ArrayRef<AllGatherOp> group,
 std::optional<KeepInBlock>
 SecondaryPlanner::keepInBlock(ArrayRef<AllGatherOp> group,
                               ArrayRef<Operation *> computations) {
-  auto getExactKey = [&](AllGatherOp gather) {
-    return gathers.getProvenances().getSliceId(getSource(gather).getLocal(),
-                                               /*inAnyIteration=*/false);
-  };
-  int64_t key = getExactKey(group.front());
+  Value first = getSource(group.front()).getLocal();
   KeepInBlock kept;
   for (AllGatherOp gather : group.drop_front()) {
-    if (!isReadable(group, computations, gather) || getExactKey(gather) != key)
+    if (!isReadable(group, computations, gather) ||
+        !gathers.getProvenances().areEqual(getSource(gather).getLocal(), first))
       return std::nullopt;
     Operation *barrier = getBarrier(gather);
     kept.crossed.push_back(barrier && isReadable(group, computations, barrier)

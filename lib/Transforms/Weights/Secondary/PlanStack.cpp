@@ -60,7 +60,7 @@ Decision<HoistStack> SecondaryPlanner::hoistOn(
                        "loops over one stack of weights");
     stack.paths.push_back(std::move(*path));
     const WeightPath &first = stack.paths.front(), &last = stack.paths.back();
-    if (!gathers.areEqual(last.source, first.source) ||
+    if (!gathers.getProvenances().areEqual(last.source, first.source) ||
         !last.doesTheSame(first))
       return LeftAlone("the loops around the gathers of its weight read "
                        "different stacks of weights, or cast them differently");
