@@ -17,14 +17,6 @@ using namespace zpp;
 using Node = ValueGraph::Node;
 using Edge = ValueGraph::Edge;
 
-/// True if all elements of `node` are one number.
-static bool isNumber(const ValueGraph &graph, Node node) {
-  while (node >= 0 && graph.is(node, guest::kBroadcastInDim))
-    node = graph.getOperand(node, 0);
-  return node >= 0 &&
-         (graph.getCount(node) == 1 || getSplat(graph.getValue(node)));
-}
-
 /// True if small elements of the source make small ones of the target, or ones
 /// that are close to a number.
 static bool keepsSmall(const ValueGraph &graph, const Edge &edge) {
@@ -40,7 +32,7 @@ static bool keepsSmall(const ValueGraph &graph, const Edge &edge) {
   if (name == "multiply" || name == "divide" || name == "add" ||
       name == "subtract") {
     Node other = graph.getOperand(edge.target, 1 - edge.operand);
-    return isNumber(graph, other) ||
+    return graph.isNumber(other) ||
            (name == "multiply" && other == edge.source);
   }
   if (std::optional<CollectiveKind> kind = getGuestCollective(op))

@@ -422,7 +422,7 @@ private:
       return edge.operand < 0 || isDataMovement(op) ||
              ((isNamed(op, guest::kMultiply) ||
                (isNamed(op, guest::kDivide) && edge.operand == 0)) &&
-              search.isNumber(graph.getOperand(edge.target, 1 - edge.operand)));
+              graph.isNumber(graph.getOperand(edge.target, 1 - edge.operand)));
     };
     // True where a step from one to the other ends.
     auto ends = [&](const Edge &edge) {

@@ -170,19 +170,15 @@ void GradientProver::setWeights(GradientProof &proof, const Use &use) const {
   proof.direct = getWeights(use, /*isDirect=*/true);
 }
 
-bool GradientProver::isNumber(Node node) const {
-  return node >= 0 && getSplat(graph.getValue(node));
-}
-
 Node GradientProver::stripScales(Node node) const {
   while (true) {
     node = strip(node);
     bool isProduct = graph.is(node, guest::kMultiply);
     Node left = graph.getOperand(node, 0), right = graph.getOperand(node, 1);
     if ((isProduct || graph.is(node, guest::kDivide)) && left >= 0 &&
-        isNumber(right))
+        graph.isNumber(right))
       node = left;
-    else if (isProduct && right >= 0 && isNumber(left))
+    else if (isProduct && right >= 0 && graph.isNumber(left))
       node = right;
     else
       return node;

@@ -203,8 +203,6 @@ private:
   Node strip(Node node) const;
   /// `node` before it was moved or multiplied with a number for all elements.
   Node stripScales(Node node) const;
-  /// True if all elements of `node` are one number.
-  bool isNumber(Node node) const;
   /// True if `from` depends on `on`. With `byDerivative`, over edges that a
   /// derivative passes. Not from iteration to iteration.
   bool depends(Node from, Node on, bool byDerivative) const;

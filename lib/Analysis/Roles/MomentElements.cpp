@@ -67,7 +67,8 @@ bool MomentElements::addsNumber(Node node) const {
            name != "dynamic_update_slice" && name != "pad")
     return false;
   auto isOne = [&](Node each) {
-    return isNumber(each) && !isZeros(graph.getValue(graph.getPassed(each)));
+    return graph.isNumber(each) &&
+           !isZeros(graph.getValue(graph.getPassed(each)));
   };
   return llvm::any_of(operands, isOne) && !llvm::all_of(operands, isOne);
 }
@@ -84,22 +85,14 @@ bool MomentElements::divides(ArrayRef<Node> grams, const NodeSet &all) const {
     matrices = std::max(matrices, batch);
   }
   return llvm::any_of(graph.getEdges(), [&](const Edge &edge) {
-    return all[edge.source] && edge.isDivisor &&
-           graph.getCount(getMoved(edge.source)) > matrices;
+    if (!all[edge.source] || !edge.isDivisor)
+      return false;
+    // There may be fewer before they are broadcast.
+    Node divisor = edge.source;
+    while (graph.getMoved(divisor) >= 0)
+      divisor = graph.getMoved(divisor);
+    return graph.getCount(divisor) > matrices;
   });
-}
-
-/// Returns what `node` is made of by moves of all of its elements.
-MomentElements::Node MomentElements::getMoved(Node node) const {
-  while (node >= 0) {
-    ArrayRef<Edge> in = graph.getSources(node);
-    Operation *op = graph.getOp(node);
-    if (in.size() != 1 || (in.front().operand >= 0 && !isDataMovement(op) &&
-                           !isNamed(op, guest::kBroadcastInDim)))
-      break;
-    node = in.front().source;
-  }
-  return node;
 }
 
 /// True for a product of elements with others, or with themselves: neither
@@ -107,14 +100,9 @@ MomentElements::Node MomentElements::getMoved(Node node) const {
 bool MomentElements::isProduct(Node node) const {
   return graph.getOp(node)->getName().stripDialect() == "multiply" &&
          llvm::none_of(graph.getOperands(node), [&](Node operand) {
-           return operand < 0 || isNumber(operand) || isPattern(graph, operand);
+           return operand < 0 || graph.isNumber(operand) ||
+                  isPattern(graph, operand);
          });
-}
-
-/// True if all elements of `node` are one number.
-bool MomentElements::isNumber(Node node) const {
-  return node >= 0 && (graph.getCount(getMoved(node)) == 1 ||
-                       getSplat(graph.getValue(node)));
 }
 
 bool MomentElements::findProducts(const NodeSet &held,

@@ -61,9 +61,7 @@ public:
   std::optional<std::string> findOtherReader(const NodeSet &all) const;
 
 private:
-  Node getMoved(Node node) const;
   bool isProduct(Node node) const;
-  bool isNumber(Node node) const;
 
   const ValueGraph &graph;
   std::function<bool(Node)> ends;

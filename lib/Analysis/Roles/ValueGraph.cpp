@@ -363,6 +363,20 @@ ValueGraph::Node ValueGraph::getPassed(Node node) const {
   }
 }
 
+ValueGraph::Node ValueGraph::getMoved(Node node) const {
+  ArrayRef<Edge> in = getSources(node);
+  bool isMoved = in.size() == 1 &&
+                 (in.front().operand < 0 || isDataMovement(getOp(node)) ||
+                  is(node, guest::kBroadcastInDim));
+  return isMoved ? in.front().source : -1;
+}
+
+bool ValueGraph::isNumber(Node node) const {
+  while (node >= 0 && getCount(node) != 1 && !getSplat(getValue(node)))
+    node = getMoved(node);
+  return node >= 0;
+}
+
 SmallVector<ValueGraph::Node> ValueGraph::getOperands(Node node) const {
   Operation *op = getOp(node);
   SmallVector<Node> operands(op ? op->getNumOperands() : 0, -1);

@@ -149,6 +149,10 @@ public:
   /// Returns the node that `node` is equal to because barriers, calls, branches
   /// of one way or loops that do not change it pass it on.
   Node getPassed(Node node) const;
+  /// Returns what all elements of `node` are moved from in one step, or -1.
+  Node getMoved(Node node) const;
+  /// True if all elements of `node` are one number. False for -1.
+  bool isNumber(Node node) const;
 
   //===--------------------------------------------------------------------===//
   // Walks
