@@ -43,13 +43,9 @@ public:
       return signalPassFailure();
     FailureOr<Machine> machine =
         Machine::read(module, *stepMesh, links, device);
-    if (failed(machine))
-      return signalPassFailure();
     FailureOr<Declarations> declared =
         Declarations::parse(module, weightsOf, gradientsOf);
-    if (failed(declared))
-      return signalPassFailure();
-    if (failed(inlineStep(module)))
+    if (failed(machine) || failed(declared) || failed(inlineStep(module)))
       return signalPassFailure();
     SplitBuckets buckets(module);
     SmallVector<StepCollective> collectives =

@@ -371,17 +371,16 @@ private:
   static Value scalePart(IRRewriter &builder, Operation *op, Value part,
                          int64_t dim, int64_t size) {
     StablehloBuilder stablehlo(builder, op->getLoc());
-    OperationState state(op->getLoc(), op->getName());
-    for (Value operand : op->getOperands())
-      state.addOperands(
-          getSplat(operand) ? stablehlo.slice(operand, dim, 0, size) : part);
+    Operation *scaled = op->clone();
+    for (OpOperand &operand : scaled->getOpOperands())
+      operand.set(getSplat(operand.get())
+                      ? stablehlo.slice(operand.get(), dim, 0, size)
+                      : part);
     auto type = cast<RankedTensorType>(op->getResult(0).getType());
     SmallVector<int64_t> shape(type.getShape());
     shape[dim] = size;
-    state.addTypes(type.clone(shape));
-    state.propertiesAttr = op->getPropertiesAsAttribute();
-    state.addAttributes(op->getDiscardableAttrDictionary().getValue());
-    return builder.create(state)->getResult(0);
+    scaled->getResult(0).setType(type.clone(shape));
+    return builder.insert(scaled)->getResult(0);
   }
 
   void rewrite(const Scatter &scatter) {
