@@ -102,14 +102,6 @@ zpp::getCountedLoop(Operation *op, ProvenanceAnalysis &provenances) {
 // Indices
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// factor * (number of the iteration) + offset
-struct Affine {
-  int64_t factor, offset;
-  int64_t at(int64_t iteration) const { return factor * iteration + offset; }
-};
-} // namespace
-
 /// The number of ops that an index may follow from: they take few.
 static constexpr int kMostIndexOps = 64;
 
@@ -156,45 +148,42 @@ static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
                    call.getOperand(atArgument.getArgNumber()));
 }
 
-/// `value` as a function of the number of the iteration. Takes the ops that it
-/// looks at from `budget`.
-static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
-                                       ProvenanceAnalysis &provenances,
-                                       int &budget) {
+/// The values of `value`. Takes the ops that it looks at from `budget`.
+static std::optional<IndexSequence> getIndices(Value value,
+                                               const CountedLoop &loop,
+                                               ProvenanceAnalysis &provenances,
+                                               int &budget) {
   if (--budget < 0)
     return std::nullopt;
   if (value == loop.counter)
-    return Affine{1, 0};
+    return IndexSequence{1, 0, loop.trips};
   if (std::optional<int64_t> constant = provenances.getConstantInteger(value))
-    return isSmall(*constant) ? std::optional(Affine{0, *constant})
-                              : std::nullopt;
+    return isSmall(*constant)
+               ? std::optional(IndexSequence{0, *constant, loop.trips})
+               : std::nullopt;
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumResults() != 1)
     return std::nullopt;
   if (isNamed(op, guest::kConvert) || isNamed(op, guest::kReshape) ||
       (isNamed(op, guest::kBroadcastInDim) && movesData(op)))
     return op->getNumOperands() == 1
-               ? getAffine(op->getOperand(0), loop, provenances, budget)
+               ? getIndices(op->getOperand(0), loop, provenances, budget)
                : std::nullopt;
   if (auto read = getElementRead(op)) {
     if (!isIota(read->first, loop))
       return std::nullopt;
-    std::optional<Affine> index =
-        getAffine(read->second, loop, provenances, budget);
+    std::optional<IndexSequence> index =
+        getIndices(read->second, loop, provenances, budget);
     int64_t count = cast<ShapedType>(read->first.getType()).getNumElements();
-    auto isIn = [&](int64_t at) { return at >= 0 && at < count; };
-    return index && isIn(index->at(0)) && isIn(index->at(loop.trips - 1))
-               ? index
-               : std::nullopt;
+    return index && index->areBelow(count) ? index : std::nullopt;
   }
   if (isNamed(op, guest::kSelect) && op->getNumOperands() == 3) {
     // `where(i < 0, i + count, i)`
     Operation *compare = op->getOperand(0).getDefiningOp();
-    std::optional<Affine> index =
-        getAffine(op->getOperand(2), loop, provenances, budget);
-    if (!index || index->at(0) < 0 || index->at(loop.trips - 1) < 0 ||
-        !compare || !comparesLess(compare) ||
-        compare->getOperand(0) != op->getOperand(2) ||
+    std::optional<IndexSequence> index =
+        getIndices(op->getOperand(2), loop, provenances, budget);
+    if (!index || !index->areBelow(INT64_MAX) || !compare ||
+        !comparesLess(compare) || compare->getOperand(0) != op->getOperand(2) ||
         provenances.getConstantInteger(compare->getOperand(1)) != 0)
       return std::nullopt;
     return index;
@@ -202,49 +191,25 @@ static std::optional<Affine> getAffine(Value value, const CountedLoop &loop,
   bool isAdd = isNamed(op, guest::kAdd);
   if ((!isAdd && !isNamed(op, guest::kSubtract)) || op->getNumOperands() != 2)
     return std::nullopt;
-  std::optional<Affine> a =
-      getAffine(op->getOperand(0), loop, provenances, budget);
-  std::optional<Affine> b =
-      getAffine(op->getOperand(1), loop, provenances, budget);
+  std::optional<IndexSequence> a =
+      getIndices(op->getOperand(0), loop, provenances, budget);
+  std::optional<IndexSequence> b =
+      getIndices(op->getOperand(1), loop, provenances, budget);
   if (!a || !b)
     return std::nullopt;
   int64_t sign = isAdd ? 1 : -1;
-  Affine sum{a->factor + sign * b->factor, a->offset + sign * b->offset};
+  IndexSequence sum{a->factor + sign * b->factor, a->offset + sign * b->offset,
+                    loop.trips};
   if (std::abs(sum.factor) > 1 || !isSmall(sum.offset))
     return std::nullopt;
   return sum;
 }
 
-bool zpp::isIndexBelow(Value index, int64_t count, const CountedLoop &loop,
-                       ProvenanceAnalysis &provenances) {
+std::optional<IndexSequence> zpp::getIndices(Value index,
+                                             const CountedLoop &loop,
+                                             ProvenanceAnalysis &provenances) {
   int budget = kMostIndexOps;
-  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
-  auto isIn = [&](int64_t value) { return value >= 0 && value < count; };
-  return affine && isIn(affine->at(0)) && isIn(affine->at(loop.trips - 1));
-}
-
-bool zpp::isIndexOfIteration(Value index, const CountedLoop &loop,
-                             ProvenanceAnalysis &provenances) {
-  int budget = kMostIndexOps;
-  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
-  return affine && affine->factor != 0;
-}
-
-bool zpp::isNumberOfIteration(Value index, const CountedLoop &loop,
-                              ProvenanceAnalysis &provenances) {
-  int budget = kMostIndexOps;
-  std::optional<Affine> affine = getAffine(index, loop, provenances, budget);
-  return affine && affine->factor == 1 && affine->offset == 0;
-}
-
-SmallVector<int64_t> zpp::getIndices(Value index, const CountedLoop &loop,
-                                     ProvenanceAnalysis &provenances) {
-  int budget = kMostIndexOps;
-  SmallVector<int64_t> indices;
-  if (auto affine = getAffine(index, loop, provenances, budget))
-    for (int64_t number : llvm::seq(loop.trips))
-      indices.push_back(affine->at(number));
-  return indices;
+  return ::getIndices(index, loop, provenances, budget);
 }
 
 Value zpp::getIterationIndex(Value value, WhileView loop,

@@ -84,8 +84,10 @@ static bool isStoredByLayer(Value sum, WhileView loop,
     if (type && type.hasStaticShape() && type.getNumElements() == 1)
       continue;
     std::optional<LayerWrite> write = getLayerWrite(loop, number);
-    if (!counted || !write ||
-        !isIndexOfIteration(write->index, *counted, provenances))
+    auto indices = counted && write
+                       ? getIndices(write->index, *counted, provenances)
+                       : std::nullopt;
+    if (!indices || !indices->areDistinct())
       return false;
     isStored = true;
   }

@@ -42,11 +42,12 @@ std::optional<LayerWrite> zpp::getWriteOfAll(const CountedLoop &counted,
   std::optional<LayerWrite> write = getLayerWrite(counted.loop, index);
   if (!write || !write->isOnlyUse || counted.trips < 1 ||
       cast<ShapedType>(write->update->getResult(0).getType()).getDimSize(0) !=
-          counted.trips ||
-      !isIndexBelow(write->index, counted.trips, counted, provenances) ||
-      !isIndexOfIteration(write->index, counted, provenances))
+          counted.trips)
     return std::nullopt;
-  return write;
+  auto indices = getIndices(write->index, counted, provenances);
+  return indices && indices->areBelow(counted.trips) && indices->areDistinct()
+             ? write
+             : std::nullopt;
 }
 
 WhileView zpp::writeNewStack(OpBuilder &builder, Location loc, WhileView loop,
@@ -66,7 +67,7 @@ std::optional<WrittenStack>
 zpp::getWrittenStack(const CountedLoop &counted, unsigned index,
                      ProvenanceAnalysis &provenances) {
   std::optional<LayerWrite> write = getWriteOfAll(counted, index, provenances);
-  if (!write || !isNumberOfIteration(write->index, counted, provenances))
+  if (!write || getIndices(write->index, counted, provenances)->at(0) != 0)
     return std::nullopt;
   return WrittenStack{counted, index, write->layer};
 }
@@ -89,8 +90,10 @@ static void findReads(Value value, const WrittenStack &stack, StackReads &reads,
     if (index) {
       std::optional<CountedLoop> loop =
           getCountedLoop(user->getParentOp(), provenances);
-      if (loop && user->getBlock() == &loop->getBody() &&
-          isIndexBelow(index, stack.loop.trips, *loop, provenances)) {
+      auto indices = loop && user->getBlock() == &loop->getBody()
+                         ? getIndices(index, *loop, provenances)
+                         : std::nullopt;
+      if (indices && indices->areBelow(stack.loop.trips)) {
         reads.layers.push_back({user, index});
         continue;
       }

@@ -188,14 +188,15 @@ static void numberLayers(const CountedLoop &counted,
     Value index = getReadLayer(&op);
     if (!index)
       index = getWrittenLayer(&op);
-    if (!index)
+    auto indices =
+        index ? getIndices(index, counted, provenances) : std::nullopt;
+    if (!indices)
       continue;
-    for (auto [mapping, number] :
-         llvm::zip(mappings, getIndices(index, counted, provenances)))
+    for (auto [number, mapping] : llvm::enumerate(mappings))
       mapping.lookup(op.getResult(0))
           .getDefiningOp()
           ->setDiscardableAttr(kLayerNumberAttr,
-                               builder.getI64IntegerAttr(number));
+                               builder.getI64IntegerAttr(indices->at(number)));
   }
 }
 
@@ -208,8 +209,10 @@ static void readAhead(const CountedLoop &counted, ArrayRef<IRMapping> mappings,
   for (unsigned index = 0; index < loop.getNumCarried(); ++index) {
     std::optional<LayerWrite> write = getLayerWrite(loop, index);
     // Indices after the end would be those of the last layer.
-    if (!write || !isIndexOfIteration(write->index, counted, provenances) ||
-        !isIndexBelow(write->index, getNumLayers(*write), counted, provenances))
+    auto indices =
+        write ? getIndices(write->index, counted, provenances) : std::nullopt;
+    if (!indices || !indices->areDistinct() ||
+        !indices->areBelow(getNumLayers(*write)))
       continue;
     for (Operation *read : loop.getCarried(index).getUsers()) {
       if (getReadLayer(read) != write->index)

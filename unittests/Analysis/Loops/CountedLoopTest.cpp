@@ -95,27 +95,22 @@ TEST(CountedLoopTest, ComparesIndices) {
                                apply("subtract", "%i", "%i", "zero")));
   ProvenanceAnalysis provenances;
   CountedLoop loop = *getCountedLoop(module.op("loop"), provenances);
-  auto isBelow = [&](llvm::StringRef tag, int64_t count) {
-    return isIndexBelow(module.value(tag), count, loop, provenances);
+  auto indices = [&](llvm::StringRef tag) {
+    return getIndices(module.value(tag), loop, provenances);
   };
-  EXPECT_TRUE(isBelow("equal", 4));
-  EXPECT_FALSE(isBelow("equal", 3));
-  EXPECT_FALSE(isBelow("later", 4));
-  EXPECT_TRUE(isBelow("later", 5));
-  EXPECT_TRUE(isBelow("reverse", 4));
-  EXPECT_FALSE(isBelow("square", 100));
-  EXPECT_TRUE(isBelow("zero", 1));
+  EXPECT_TRUE(indices("equal")->areBelow(4));
+  EXPECT_FALSE(indices("equal")->areBelow(3));
+  EXPECT_FALSE(indices("later")->areBelow(4));
+  EXPECT_TRUE(indices("later")->areBelow(5));
+  EXPECT_TRUE(indices("reverse")->areBelow(4));
+  EXPECT_TRUE(indices("zero")->areBelow(1));
+  EXPECT_FALSE(indices("square"));
 
-  auto isNumber = [&](llvm::StringRef tag) {
-    return isNumberOfIteration(module.value(tag), loop, provenances);
-  };
-  EXPECT_TRUE(isNumberOfIteration(loop.counter, loop, provenances));
-  EXPECT_TRUE(isNumber("equal"));
-  EXPECT_FALSE(isNumber("later"));
-  EXPECT_FALSE(isNumber("reverse"));
-  EXPECT_TRUE(isIndexOfIteration(module.value("reverse"), loop, provenances));
-  EXPECT_FALSE(isIndexOfIteration(module.value("zero"), loop, provenances));
-  EXPECT_FALSE(isIndexOfIteration(module.value("square"), loop, provenances));
+  EXPECT_EQ(indices("equal")->at(2), 2);
+  EXPECT_EQ(indices("later")->at(2), 3);
+  EXPECT_EQ(indices("reverse")->at(2), 1);
+  EXPECT_TRUE(indices("reverse")->areDistinct());
+  EXPECT_FALSE(indices("zero")->areDistinct());
 }
 
 } // namespace

@@ -54,26 +54,28 @@ std::optional<int64_t> getTripCount(mlir::Operation *op,
 /// The same for a single query.
 std::optional<int64_t> getTripCount(mlir::Operation *op);
 
-/// True if `index`, an integer in the body of `loop`, is one of 0, 1, ...
-/// `count` - 1 in all iterations.
-bool isIndexBelow(mlir::Value index, int64_t count, const CountedLoop &loop,
-                  ProvenanceAnalysis &provenances);
+/// The values of an index in the iterations of a loop, which follow from their
+/// numbers: factor * number + offset.
+struct IndexSequence {
+  /// 1, 0 or -1.
+  int64_t factor;
+  int64_t offset, trips;
 
-/// True if `index`, an integer in the body of `loop`, follows from the number
-/// of the iteration alone and differs in all of them.
-bool isIndexOfIteration(mlir::Value index, const CountedLoop &loop,
-                        ProvenanceAnalysis &provenances);
+  int64_t at(int64_t number) const { return factor * number + offset; }
+  /// True if all are among 0, 1, ... `count` - 1.
+  bool areBelow(int64_t count) const {
+    auto isIn = [&](int64_t value) { return value >= 0 && value < count; };
+    return isIn(at(0)) && isIn(at(trips - 1));
+  }
+  /// True if no two are equal.
+  bool areDistinct() const { return factor != 0; }
+};
 
-/// True if `index`, an integer in the body of `loop`, equals the number of the
-/// iteration.
-bool isNumberOfIteration(mlir::Value index, const CountedLoop &loop,
-                         ProvenanceAnalysis &provenances);
-
-/// Returns the values of `index`, an integer in the body of `loop`, in all
-/// iterations; empty if it does not follow from their numbers alone.
-llvm::SmallVector<int64_t> getIndices(mlir::Value index,
-                                      const CountedLoop &loop,
-                                      ProvenanceAnalysis &provenances);
+/// Returns the values of `index`, an integer in the body of `loop`, or nullopt
+/// if they do not follow from the number of the iteration alone.
+std::optional<IndexSequence> getIndices(mlir::Value index,
+                                        const CountedLoop &loop,
+                                        ProvenanceAnalysis &provenances);
 
 /// Returns the one value that chooses what `value`, in the body of `loop`, is
 /// made of in an iteration; null where it depends on the iteration in other

@@ -364,8 +364,9 @@ SecondaryPlanner::keepInLoop(ArrayRef<AllGatherOp> group,
       kept.loop = *loop;
       continue;
     }
-    if (!kept.loop.loop->isBeforeInBlock(ancestor) ||
-        !isIndexBelow(index, kept.loop.trips, *loop, provenances))
+    auto indices = getIndices(index, *loop, provenances);
+    if (!kept.loop.loop->isBeforeInBlock(ancestor) || !indices ||
+        !indices->areBelow(kept.loop.trips))
       return std::nullopt;
     kept.indices.push_back(index);
   }
