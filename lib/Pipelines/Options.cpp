@@ -97,10 +97,10 @@ llvm::SmallVector<std::string> zpp::findWarnings(const ZeroPPOptions &options) {
   llvm::SmallVector<std::string> warnings;
   bool isFrozen = options.frozen == Frozen::Keep;
   bool hasState = isFrozen || sendsDifferences(options);
-  if (options.start == Start::Frozen && !isFrozen)
+  if (options.start == KeptWeights::Frozen && !isFrozen)
     warnings.push_back("start=frozen has no effect with frozen=none; write "
                        "frozen=keep, or leave start out");
-  if (options.start == Start::All && !hasState)
+  if (options.start == KeptWeights::All && !hasState)
     warnings.push_back(
         "start=all has no effect, because the step keeps no state; write "
         "weights=i4:delta or frozen=keep, or leave start out");

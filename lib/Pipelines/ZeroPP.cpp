@@ -78,12 +78,12 @@ static bool keepsFrozen(const ZeroPPOptions &options) {
 }
 
 static bool beginsFrozen(const ZeroPPOptions &options) {
-  return options.start == Start::Frozen && keepsFrozen(options);
+  return options.start == KeptWeights::Frozen && keepsFrozen(options);
 }
 
 /// Whether the result is a program that begins what the step keeps.
 static bool begins(const ZeroPPOptions &options) {
-  return options.start == Start::All || beginsFrozen(options);
+  return options.start == KeptWeights::All || beginsFrozen(options);
 }
 
 /// As many stages as suit the links.
@@ -188,9 +188,9 @@ static void addWeightsPhase(OpPassManager &pm, const ZeroPPOptions &options) {
   partition.secondary = options.secondary;
   // Small gathers can travel with those that are split into hops.
   partition.splitSmall = settings.coalesceBytes > 0;
-  partition.betweenSteps = sendsDifferences(options) ? BetweenSteps::All
-                           : keepsFrozen(options)    ? BetweenSteps::Frozen
-                                                     : BetweenSteps::None;
+  partition.betweenSteps = sendsDifferences(options) ? KeptWeights::All
+                           : keepsFrozen(options)    ? KeptWeights::Frozen
+                                                     : KeptWeights::None;
   if (settings.isCuda) {
     // The passes below see what becomes of loops. XLA, which has the schedule
     // otherwise, leaves them as they are. What a loop over micro-batches does
@@ -393,7 +393,7 @@ static constexpr ZeroPPPhase kPhases[] = {
 static bool fitsMemory(const ZeroPPOptions &options) {
   return options.memoryLimit > 0 && getSettings(options).isCuda &&
          options.tuning.prefetchBytes == kDefaultPrefetchBytes &&
-         options.start == Start::None;
+         options.start == KeptWeights::None;
 }
 
 /// Whether each device may keep whole weights, which nobody asked for.

@@ -67,16 +67,16 @@ struct ZeroPPOptions : public mlir::PassPipelineOptions<ZeroPPOptions> {
       llvm::cl::values(clEnumValN(Frozen::None, "none", "send them each time"),
                        clEnumValN(Frozen::Keep, "keep", "keep them")),
       llvm::cl::init(Frozen::None)};
-  Option<Start> start{
+  Option<KeptWeights> start{
       *this, "start",
       llvm::cl::desc("What of the state to begin: instead of the step, a "
                      "program that takes its arguments, sends whole weights, "
                      "and returns this"),
       llvm::cl::values(
-          clEnumValN(Start::None, "none", "nothing"),
-          clEnumValN(Start::Frozen, "frozen", "what frozen=keep keeps"),
-          clEnumValN(Start::All, "all", "all of it")),
-      llvm::cl::init(Start::None)};
+          clEnumValN(KeptWeights::None, "none", "nothing"),
+          clEnumValN(KeptWeights::Frozen, "frozen", "what frozen=keep keeps"),
+          clEnumValN(KeptWeights::All, "all", "all of it")),
+      llvm::cl::init(KeptWeights::None)};
   Option<std::string> gradients{
       *this, "gradients",
       llvm::cl::desc("none, or the format of each hop of a gradient scatter "

@@ -74,15 +74,15 @@ class SplitSmallOption<string what>
              "(zero-coalesce-collectives)">;
 
 def BetweenStepsOption
-    : Option<"betweenSteps", "between-steps", "::zpp::BetweenSteps",
-             "::zpp::BetweenSteps::None",
+    : Option<"betweenSteps", "between-steps", "::zpp::KeptWeights",
+             "::zpp::KeptWeights::None",
              "Keep the partitions of these weights for the next step too, also "
              "if they are gathered once, and if the group is one device",
              [{::llvm::cl::values(
-                 clEnumValN(::zpp::BetweenSteps::None, "none", "of no weights"),
-                 clEnumValN(::zpp::BetweenSteps::Frozen, "frozen",
+                 clEnumValN(::zpp::KeptWeights::None, "none", "of no weights"),
+                 clEnumValN(::zpp::KeptWeights::Frozen, "frozen",
                             "of those that the step does not change"),
-                 clEnumValN(::zpp::BetweenSteps::All, "all",
+                 clEnumValN(::zpp::KeptWeights::All, "all",
                             "of all weights"))}]>;
 
 class StartOption<string what>

@@ -23,8 +23,8 @@ namespace zpp {
 /// Temporary buffers that may share memory.
 enum class Reuse { None, Dependent, Any };
 
-/// The weights of which what is kept stays for the next step.
-enum class BetweenSteps { None, Frozen, All };
+/// The weights of which something is kept from step to step.
+enum class KeptWeights { None, Frozen, All };
 
 enum class ReportFormat { Table, Json };
 
@@ -42,8 +42,6 @@ enum class PipelinePhase {
 enum class Target { Portable, Cuda };
 
 enum class Frozen { None, Keep };
-
-enum class Start { None, Frozen, All };
 
 /// Reads a word of an enumeration. An error lists them all.
 template <typename T> class WordParser : public llvm::cl::generic_parser_base {
@@ -99,43 +97,19 @@ protected:
 
 } // namespace zpp
 
-template <>
-class llvm::cl::parser<zpp::Reuse> : public zpp::WordParser<zpp::Reuse> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::BetweenSteps>
-    : public zpp::WordParser<zpp::BetweenSteps> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::ReportFormat>
-    : public zpp::WordParser<zpp::ReportFormat> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::PipelinePhase>
-    : public zpp::WordParser<zpp::PipelinePhase> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::Target> : public zpp::WordParser<zpp::Target> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::Frozen> : public zpp::WordParser<zpp::Frozen> {
-public:
-  using WordParser::WordParser;
-};
-template <>
-class llvm::cl::parser<zpp::Start> : public zpp::WordParser<zpp::Start> {
-public:
-  using WordParser::WordParser;
-};
+// LLVM finds the parser of an option by the option's type.
+#define ZPP_READ_WORDS(type)                                                   \
+  template <>                                                                  \
+  class llvm::cl::parser<zpp::type> : public zpp::WordParser<zpp::type> {      \
+  public:                                                                      \
+    using WordParser::WordParser;                                              \
+  }
+ZPP_READ_WORDS(Reuse);
+ZPP_READ_WORDS(KeptWeights);
+ZPP_READ_WORDS(ReportFormat);
+ZPP_READ_WORDS(PipelinePhase);
+ZPP_READ_WORDS(Target);
+ZPP_READ_WORDS(Frozen);
+#undef ZPP_READ_WORDS
 
 #endif // ZPP_TRANSFORMS_WORDS_H

@@ -21,10 +21,10 @@ using namespace zpp;
 using namespace zpp::zero;
 
 SecondaryPlanner::SecondaryPlanner(ModuleOp module, StringRef secondary,
-                                   BetweenSteps betweenSteps)
+                                   KeptWeights betweenSteps)
     : module(module), secondary(secondary), betweenSteps(betweenSteps),
       gathers(module) {
-  if (betweenSteps != BetweenSteps::None)
+  if (betweenSteps != KeptWeights::None)
     frozen.emplace(module);
 }
 
@@ -55,7 +55,7 @@ FailureOr<WeightDecision> SecondaryPlanner::decide(ArrayRef<AllGatherOp> group,
                                                    const Machine &machine) {
   AllGatherOp forward = group.front();
   SmallVector<AllGatherOp> all(group);
-  bool isBetweenSteps = betweenSteps == BetweenSteps::All || isFrozen(forward);
+  bool isBetweenSteps = betweenSteps == KeptWeights::All || isFrozen(forward);
   FailureOr<Decision<SecondaryAxes>> axes =
       getSecondaryAxes(forward, secondary, isBetweenSteps);
   if (failed(axes))
@@ -140,7 +140,7 @@ void SecondaryPlanner::splitBesideOthers(
   for (const WeightDecision &decision : decisions) {
     // A gather that is not quantized is left to XLA, so nothing can join it.
     // Differences are quantized later.
-    if (!decision.plan || (betweenSteps != BetweenSteps::All &&
+    if (!decision.plan || (betweenSteps != KeptWeights::All &&
                            !decision.plan->axes.primary.getQuant()))
       continue;
     const SecondaryPlan &plan = *decision.plan;

@@ -96,7 +96,7 @@ class SecondaryPlanner {
 public:
   /// `secondary`: see getSecondaryAxes.
   SecondaryPlanner(mlir::ModuleOp module, llvm::StringRef secondary,
-                   BetweenSteps betweenSteps);
+                   KeptWeights betweenSteps);
 
   /// The decisions on all weights, or failure after an error. With
   /// `splitSmall`, also splits small gathers if a large one in the same place
@@ -166,7 +166,7 @@ private:
 
   mlir::ModuleOp module;
   llvm::StringRef secondary;
-  BetweenSteps betweenSteps;
+  KeptWeights betweenSteps;
   WeightGathers gathers;
   std::optional<FrozenWeights> frozen;
   mlir::DominanceInfo dominance;

@@ -70,7 +70,7 @@ std::string getLayerLoops(const std::string &ops) {
 
 FailureOr<std::vector<WeightDecision>>
 decide(ModuleOp module, llvm::StringRef secondary = "gpu",
-       BetweenSteps betweenSteps = BetweenSteps::None) {
+       KeptWeights betweenSteps = KeptWeights::None) {
   FailureOr<Machine> machine = Machine::get(module);
   if (failed(machine))
     return failure();
@@ -128,7 +128,7 @@ TEST(SecondaryPlanTest, LeavesAloneWithAReason) {
   auto alone = decide(module.get(), "1");
   EXPECT_EQ(alone->front().plan.getReason(), once->front().plan.getReason());
   // What is kept for the next step is worth it.
-  auto between = decide(module.get(), "1", BetweenSteps::All);
+  auto between = decide(module.get(), "1", KeptWeights::All);
   EXPECT_TRUE(between->front().plan);
 }
 
@@ -179,7 +179,7 @@ TEST(SecondaryPlanTest, KeepsInLoop) {
 // A layer that is only cast is known before the loop, one that is computed is
 // not. Only a loop that is planned to become layers makes use of it.
 TEST(SecondaryPlanTest, KeepsInIterations) {
-  auto isInLoop = [](const std::string &op, BetweenSteps betweenSteps,
+  auto isInLoop = [](const std::string &op, KeptWeights betweenSteps,
                      int64_t layers) {
     ParsedModule module(getLayerLoops("%l1 = \"stablehlo." + op + R"("(%l)
       : (tensor<2xf32>) -> tensor<2xf32>
@@ -195,10 +195,10 @@ TEST(SecondaryPlanTest, KeepsInIterations) {
     EXPECT_NE(isInLoop, weight.plan->isHoisted());
     return isInLoop;
   };
-  EXPECT_TRUE(isInLoop("convert", BetweenSteps::None, 3));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::None, 0));
-  EXPECT_FALSE(isInLoop("convert", BetweenSteps::All, 3));
-  EXPECT_FALSE(isInLoop("negate", BetweenSteps::None, 3));
+  EXPECT_TRUE(isInLoop("convert", KeptWeights::None, 3));
+  EXPECT_FALSE(isInLoop("convert", KeptWeights::None, 0));
+  EXPECT_FALSE(isInLoop("convert", KeptWeights::All, 3));
+  EXPECT_FALSE(isInLoop("negate", KeptWeights::None, 3));
 }
 
 TEST(SecondaryPlanTest, LeavesOtherLoopsAlone) {
