@@ -21,28 +21,28 @@ LinkModel::LinkModel(const Mesh &mesh) {
   latencyUsec.assign(rates.size(), kExchangeUsec);
 }
 
-/// Parses "50gbit" or "400gbyte" to bytes per microsecond; 0 on failure.
-static double parseSpeed(const std::string &text) {
+namespace {
+struct Unit {
+  const char *name;
+  double factor;
+};
+} // namespace
+
+/// Parses a number and one of `units`, as "50gbit"; negative on failure.
+static double parseQuantity(const std::string &text,
+                            std::initializer_list<Unit> units) {
   char *end = nullptr;
   double number = std::strtod(text.c_str(), &end);
-  std::string unit = end;
-  if (end == text.c_str() || !(number > 0) || std::isinf(number))
-    return 0;
-  if (unit == "gbit")
-    return number * 1e3 / 8;
-  return unit == "gbyte" ? number * 1e3 : 0;
+  if (end != text.c_str() && number >= 0 && !std::isinf(number))
+    for (const Unit &unit : units)
+      if (std::string(end) == unit.name)
+        return number * unit.factor;
+  return -1;
 }
 
-/// Parses "270us" or "0.27ms" to microseconds; negative on failure.
-static double parseLatency(const std::string &text) {
-  char *end = nullptr;
-  double number = std::strtod(text.c_str(), &end);
-  std::string unit = end;
-  if (end == text.c_str() || !(number >= 0) || std::isinf(number))
-    return -1;
-  if (unit == "us")
-    return number;
-  return unit == "ms" ? number * 1e3 : -1;
+/// Returns bytes per microsecond.
+static double parseSpeed(const std::string &text) {
+  return parseQuantity(text, {{"gbit", 125}, {"gbyte", 1e3}});
 }
 
 std::optional<LinkModel> LinkModel::parse(const std::string &spec,
@@ -61,7 +61,8 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
       // A number may have a sign in its exponent.
       size_t plus = value.rfind('+');
       if (plus != std::string::npos && value.back() == 's') {
-        latency = parseLatency(value.substr(plus + 1));
+        latency =
+            parseQuantity(value.substr(plus + 1), {{"us", 1}, {"ms", 1e3}});
         value.resize(plus);
       }
       size_t slash = std::min(value.find('/'), value.size());
@@ -69,7 +70,7 @@ std::optional<LinkModel> LinkModel::parse(const std::string &spec,
       ring =
           slash == value.size() ? speed : parseSpeed(value.substr(slash + 1));
     }
-    if (speed == 0 || ring == 0 || latency < 0) {
+    if (speed <= 0 || ring <= 0 || latency < 0) {
       error = "expected TIER=NUMBERgbit or TIER=NUMBERgbyte, but got '" + item +
               "'";
       return std::nullopt;
@@ -109,11 +110,6 @@ bool LinkModel::isMostlyLatency(const std::vector<int64_t> &sent) const {
   for (int64_t bytes : sent)
     least.push_back(std::min<int64_t>(bytes, 1));
   return getExchangeUsec(sent) < 2 * getExchangeUsec(least);
-}
-
-double LinkModel::getRingUsec(const std::vector<int64_t> &sizes,
-                              int64_t bytes) const {
-  return getRingUsec(sizes, bytes, /*isTree=*/false);
 }
 
 double LinkModel::getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,

@@ -59,8 +59,11 @@ public:
   /// The same for a collective that NCCL runs as a ring over a group of
   /// sizes[i] devices along axis i, in which each device passes `bytes` bytes
   /// on to the next one in every step. As NCCL does, it takes the protocol with
-  /// which this is the fastest.
-  double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes) const;
+  /// which this is the fastest. With `isTree`, that of half an all-reduce:
+  /// between two nodes NCCL takes a tree, in which all that is summed crosses
+  /// once in each direction.
+  double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
+                     bool isTree = false) const;
   /// Returns the time of a collective of NCCL over the groups of `refs`,
   /// whoever starts it: of gathers, scatters and all-reduces as rings, of
   /// all-reduces of two nodes as trees between them. `bytes` is as in
@@ -88,11 +91,6 @@ public:
   static double getKernelUsec(int64_t bytes);
 
 private:
-  /// The same of half an all-reduce with `isTree`: between two nodes NCCL takes
-  /// a tree, in which all that is summed crosses once in each direction.
-  double getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
-                     bool isTree) const;
-
   /// In bytes per microsecond.
   struct Rates {
     double exchange, ring;

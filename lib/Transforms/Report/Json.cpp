@@ -77,24 +77,11 @@ static llvm::json::Object getTimeJSON(const Report &report) {
   return object;
 }
 
-/// Writes what `bytes` has for each tier.
-static void writeBytes(llvm::json::OStream &json, StringRef key,
-                       const Mesh &mesh, const Bytes &bytes) {
-  SmallVector<std::pair<StringRef, int64_t>> tiers;
-  for (auto [axis, count] : llvm::zip_equal(mesh.getAxes(), bytes))
-    tiers.emplace_back(axis.name, count);
-  llvm::sort(tiers);
-  json.attributeObject(key, [&] {
-    for (auto [name, count] : tiers)
-      json.attribute(name, count);
-  });
-}
-
 static void writeCollective(llvm::json::OStream &json, const Mesh &mesh,
                             const Entry &entry) {
   const Origin &origin = entry.origin;
-  writeBytes(json, "after", mesh, entry.after);
-  writeBytes(json, "before", mesh, origin.before);
+  json.attribute("after", toJSON(mesh, entry.after));
+  json.attribute("before", toJSON(mesh, origin.before));
   json.attribute("conditional", origin.isConditional);
   json.attribute("floor", getFloorName(origin.floor));
   json.attributeArray("gets", [&] {
