@@ -132,10 +132,9 @@ static std::optional<std::pair<Value, Value>> getElementRead(Operation *op) {
         slice->getNumOperands() == 1)
       slice = slice->getOperand(0).getDefiningOp();
   }
-  auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
   if (!slice || !isNamed(slice, guest::kDynamicSlice) ||
-      slice->getNumOperands() != 2 || !type || !type.hasStaticShape() ||
-      type.getNumElements() != 1)
+      slice->getNumOperands() != 2 ||
+      !hasOneElement(op->getResult(0).getType()))
     return std::nullopt;
   Value from = slice->getOperand(0), at = slice->getOperand(1);
   if (!call)

@@ -154,8 +154,7 @@ SmallVector<Value> RoleFinder::getSumsOfScalars() const {
   for (const StepCollective &sum : collectives)
     if (sum.kind == CollectiveKind::AllReduce)
       for (Value result : sum.op->getResults())
-        if (auto type = dyn_cast<ShapedType>(result.getType());
-            type && type.hasStaticShape() && type.getNumElements() == 1)
+        if (hasOneElement(result.getType()))
           sums.push_back(result);
   return sums;
 }

@@ -126,9 +126,8 @@ static Table combine(Operation *op, ArrayRef<int64_t> lhs,
 }
 
 PartitionTables::Table PartitionTables::compute(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || !type.hasStaticShape() || type.getNumElements() != 1 ||
-      !type.getElementType().isInteger())
+  if (!hasOneElement(value.getType()) ||
+      !getElementTypeOrSelf(value).isInteger())
     return std::nullopt;
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     Operation *loop = argument.getOwner()->getParentOp();

@@ -165,16 +165,18 @@ static DenseElementsAttr getSplatConstant(Operation *op) {
   return data && data.isSplat() ? data : DenseElementsAttr();
 }
 
+bool zpp::hasOneElement(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && shaped.hasStaticShape() && shaped.getNumElements() == 1;
+}
+
 Value zpp::getSplat(Value value) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return {};
-  if (isNamed(op, guest::kBroadcastInDim)) {
-    auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-    return type && type.hasStaticShape() && type.getNumElements() == 1
-               ? op->getOperand(0)
-               : Value();
-  }
+  if (isNamed(op, guest::kBroadcastInDim))
+    return hasOneElement(op->getOperand(0).getType()) ? op->getOperand(0)
+                                                      : Value();
   return getSplatConstant(op) ? value : Value();
 }
 

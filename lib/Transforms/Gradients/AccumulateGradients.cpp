@@ -80,8 +80,7 @@ static bool isStoredByLayer(Value sum, WhileView loop,
   bool isStored = false;
   for (unsigned number : findHandedOn(sum, loop)) {
     // Metrics are scalars.
-    auto type = dyn_cast<RankedTensorType>(loop.getCarried(number).getType());
-    if (type && type.hasStaticShape() && type.getNumElements() == 1)
+    if (hasOneElement(loop.getCarried(number).getType()))
       continue;
     std::optional<LayerWrite> write = getLayerWrite(loop, number);
     auto indices = counted && write

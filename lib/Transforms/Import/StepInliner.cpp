@@ -59,13 +59,10 @@ static bool isIndexing(func::FuncOp function) {
   if (!indexesFloats)
     return false;
   return llvm::all_of(body.without_terminator(), [](Operation &op) {
-    auto isScalar = [](Type type) {
-      auto shaped = dyn_cast<ShapedType>(type);
-      return shaped && shaped.hasStaticShape() && shaped.getNumElements() == 1;
-    };
     return movesData(&op) || isNamed(&op, guest::kConstant) ||
            isNamed(&op, guest::kDynamicUpdateSlice) ||
-           (isElementwise(&op) && llvm::all_of(op.getResultTypes(), isScalar));
+           (isElementwise(&op) &&
+            llvm::all_of(op.getResultTypes(), hasOneElement));
   });
 }
 

@@ -27,10 +27,7 @@ bool zpp::mayRepeat(Operation *op, Effort most) {
     return false;
   return isDataMovement(op) || isNamed(op, guest::kConstant) ||
          isNamed(op, guest::kBroadcastInDim) ||
-         llvm::all_of(op->getResultTypes(), [](Type t) {
-           auto type = dyn_cast<RankedTensorType>(t);
-           return type && type.hasStaticShape() && type.getNumElements() == 1;
-         });
+         llvm::all_of(op->getResultTypes(), hasOneElement);
 }
 
 /// Returns the operand that the barrier which defines `result` passes on.

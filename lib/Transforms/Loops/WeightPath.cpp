@@ -39,11 +39,8 @@ static bool changesShapeOnly(Operation *op) {
 
 /// Returns the value of all elements of `value` if they are equal, or null.
 static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
-  Operation *op = value.getDefiningOp();
-  if (op && isNamed(op, guest::kBroadcastInDim) &&
-      hasStaticShape(op->getOperand(0)) &&
-      typeOf(op->getOperand(0)).getNumElements() == 1)
-    value = op->getOperand(0);
+  if (Value number = zpp::getSplat(value))
+    value = number;
   // A cast would round the value.
   Operation *constant = provenances.getConstant(value);
   if (!llvm::all_of(provenances.getPath(value), changesShapeOnly))

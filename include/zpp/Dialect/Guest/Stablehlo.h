@@ -74,6 +74,9 @@ bool comparesLess(mlir::Operation *op);
 /// ProvenanceAnalysis::getConstantInteger looks further.
 std::optional<int64_t> getConstantInteger(mlir::Value value);
 
+/// True for a tensor of one element.
+bool hasOneElement(mlir::Type type);
+
 /// Returns the one number that all elements of `value` are: the operand, of one
 /// element, of a broadcast, or a constant. Null if there is none.
 mlir::Value getSplat(mlir::Value value);

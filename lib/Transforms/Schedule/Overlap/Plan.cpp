@@ -10,7 +10,6 @@
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <deque>
@@ -37,8 +36,7 @@ public:
   int64_t getBytes() const { return bytes; }
 
   void start(size_t number, int64_t need, int64_t size) {
-    if (llvm::AddOverflow(bytes, size, bytes))
-      bytes = std::numeric_limits<int64_t>::max();
+    bytes = addSaturating(bytes, size);
     sizes[number] = size;
     byAge.push_back(number);
     byNeed.push({need, number});
@@ -276,8 +274,7 @@ private:
 static int64_t addUpAll(llvm::ArrayRef<int64_t> sizes) {
   int64_t sum = 0;
   for (int64_t size : sizes)
-    if (llvm::AddOverflow(sum, size, sum))
-      return std::numeric_limits<int64_t>::max();
+    sum = addSaturating(sum, size);
   return sum;
 }
 
