@@ -7,7 +7,6 @@
 
 #include "zpp/Transforms/Report.h"
 
-#include "Formats.h"
 #include "Import/StepInliner.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"

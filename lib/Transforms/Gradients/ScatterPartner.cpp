@@ -8,7 +8,6 @@
 #include "AllReducePlan.h"
 
 #include "zpp/Dialect/Guest/DimFlow.h"
-#include "zpp/Dialect/Guest/ElementFlow.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 

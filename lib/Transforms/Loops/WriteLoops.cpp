@@ -13,7 +13,6 @@
 #include "zpp/Analysis/Remarks.h"
 #include "zpp/Dialect/Guest/Calls.h"
 #include "zpp/Dialect/Guest/LayerOps.h"
-#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Transforms/Attributes.h"
 #include "zpp/Transforms/Passes.h"

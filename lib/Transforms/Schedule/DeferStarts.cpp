@@ -18,7 +18,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "LocalValues.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"

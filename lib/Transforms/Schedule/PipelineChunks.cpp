@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Formats.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Machine.h"

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Weights/Secondary/Rewrite.h"
-#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Transforms/Passes.h"
 
 namespace zpp {
