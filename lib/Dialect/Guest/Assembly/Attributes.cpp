@@ -57,25 +57,11 @@ ParseResult Reader::readInts(StringRef name) {
 /// Reads a token; `depth` counts brackets. nullopt if there is none that text
 /// of attributes has.
 static std::optional<ParseResult> readToken(OpAsmParser &parser, int &depth) {
-  auto isRead = [&](ParseResult result, int change) {
-    if (succeeded(result))
-      depth += change;
-    return succeeded(result);
-  };
-  if (isRead(parser.parseOptionalLess(), 1) ||
-      isRead(parser.parseOptionalLBrace(), 1) ||
-      isRead(parser.parseOptionalLSquare(), 1) ||
-      isRead(parser.parseOptionalLParen(), 1) ||
-      isRead(parser.parseOptionalGreater(), -1) ||
-      isRead(parser.parseOptionalRBrace(), -1) ||
-      isRead(parser.parseOptionalRSquare(), -1) ||
-      isRead(parser.parseOptionalRParen(), -1) ||
-      isRead(parser.parseOptionalComma(), 0) ||
-      isRead(parser.parseOptionalColon(), 0) ||
-      isRead(parser.parseOptionalEqual(), 0) ||
-      isRead(parser.parseOptionalArrow(), 0) ||
-      isRead(parser.parseOptionalQuestion(), 0))
-    return success();
+  for (const Token &token : getTokens())
+    if (succeeded((parser.*token.parse)())) {
+      depth += token.depth;
+      return success();
+    }
   StringRef word;
   std::string string;
   StringAttr symbol;

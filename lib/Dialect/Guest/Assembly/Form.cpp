@@ -98,29 +98,30 @@ static StringRef takeToken(StringRef &text) {
   return token;
 }
 
-static ParseResult readOptionalToken(OpAsmParser &parser, StringRef token) {
-  switch (token.front()) {
-  case ',':
-    return parser.parseOptionalComma();
-  case ':':
-    return parser.parseOptionalColon();
-  case '=':
-    return parser.parseOptionalEqual();
-  case '(':
-    return parser.parseOptionalLParen();
-  case ')':
-    return parser.parseOptionalRParen();
-  case '[':
-    return parser.parseOptionalLSquare();
-  case ']':
-    return parser.parseOptionalRSquare();
-  case '<':
-    return parser.parseOptionalLess();
-  case '>':
-    return parser.parseOptionalGreater();
-  default:
-    return parser.parseOptionalKeyword(token);
-  }
+ArrayRef<Token> assembly::getTokens() {
+  static constexpr Token kTokens[] = {
+      {",", &AsmParser::parseOptionalComma, 0},
+      {":", &AsmParser::parseOptionalColon, 0},
+      {"=", &AsmParser::parseOptionalEqual, 0},
+      {"->", &AsmParser::parseOptionalArrow, 0},
+      {"?", &AsmParser::parseOptionalQuestion, 0},
+      {"(", &AsmParser::parseOptionalLParen, 1},
+      {")", &AsmParser::parseOptionalRParen, -1},
+      {"[", &AsmParser::parseOptionalLSquare, 1},
+      {"]", &AsmParser::parseOptionalRSquare, -1},
+      {"<", &AsmParser::parseOptionalLess, 1},
+      {">", &AsmParser::parseOptionalGreater, -1},
+      {"{", &AsmParser::parseOptionalLBrace, 1},
+      {"}", &AsmParser::parseOptionalRBrace, -1},
+  };
+  return kTokens;
+}
+
+static ParseResult readOptionalToken(OpAsmParser &parser, StringRef text) {
+  for (const Token &token : getTokens())
+    if (token.text == text)
+      return (parser.*token.parse)();
+  return parser.parseOptionalKeyword(text);
 }
 
 static ParseResult readLiteral(OpAsmParser &parser, StringRef text) {

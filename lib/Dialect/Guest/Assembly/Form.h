@@ -45,6 +45,14 @@ struct Form {
 /// it.
 const Form *findForm(llvm::StringRef name);
 
+/// A token that is no word, and how it changes the depth of brackets.
+struct Token {
+  llvm::StringLiteral text;
+  mlir::ParseResult (mlir::AsmParser::*parse)();
+  int depth;
+};
+llvm::ArrayRef<Token> getTokens();
+
 /// An op while its pretty form is read.
 struct Reader {
   mlir::OpAsmParser &parser;

@@ -18,7 +18,7 @@ using namespace zpp;
 static constexpr StringLiteral kUnary = " %@attrs : @same";
 static constexpr StringLiteral kBinary = " %, %@attrs : @same";
 static constexpr StringLiteral kOperands = " %*@attrs : @function";
-static constexpr StringLiteral kType = "@attrs : @type";
+static constexpr StringLiteral kType = "@attrs : @uniform";
 static constexpr StringLiteral kArrow = " %@attrs : @arrow";
 static constexpr StringLiteral kBinaryArrow = " %, %@attrs : @arrow";
 static constexpr StringLiteral kBroadcast = " %, %@attrs : @function";
@@ -111,7 +111,7 @@ static constexpr GuestOp kOthers[] = {
     {"stablehlo.dynamic_iota", "iota_dimension: i64",
      " %, dim = $iota_dimension@attrs : @function"},
     {"stablehlo.iota", "iota_dimension: i64",
-     " dim = $iota_dimension@attrs : @type"},
+     " dim = $iota_dimension@attrs : @uniform"},
     {"stablehlo.partition_id", "", kType},
     {"stablehlo.replica_id", "", kType},
 

@@ -182,7 +182,6 @@ const Directive *assembly::findTypes(StringRef name) {
       {"same", {readSame, writeSame}},
       {"select", {readSelect, writeSelect}},
       {"tuple", {readTuple, writeTuple}},
-      {"type", {readSame, writeUniform}},
       {"types", {readTypes, writeTypes}},
       {"uniform", {readSame, writeUniform}}};
   auto found = directives.find(name);
