@@ -63,11 +63,6 @@ void LoopPlan::set(WhileView loop) const {
     loop->setDiscardableAttr(kLoopAttr, attr);
 }
 
-void LoopPlan::takeOut(int64_t LoopPlan::*where, int64_t left) {
-  this->*where = 1;
-  layers = std::min(layers, left);
-}
-
 bool zpp::hasOneTypePerValue(WhileView loop) {
   return llvm::all_of(llvm::seq(loop.getNumCarried()), [&](unsigned index) {
     Type type = loop.getInit(index).getType();
@@ -204,18 +199,17 @@ bool zpp::communicates(Operation *op) {
 /// of a model.
 static bool isOverLayers(WhileView loop, BlockArgument number) {
   bool hasLayer = false;
-  WalkResult result = loop.getBody().walk([&](Operation *op) {
+  bool hasOther = containsOp(loop.getOperation(), [&](Operation *op) {
     std::optional<Communication> communication = getCommunication(op);
     if (!communication)
-      return WalkResult::advance();
+      return false;
     if (op->getBlock() != &loop.getBody())
-      return WalkResult::interrupt();
+      return true;
     bool isLayer = isOfLayer(*communication, loop, number);
     hasLayer |= isLayer;
-    return isLayer || !communication->isOfWeights ? WalkResult::advance()
-                                                  : WalkResult::interrupt();
+    return !isLayer && communication->isOfWeights;
   });
-  return hasLayer && !result.wasInterrupted();
+  return hasLayer && !hasOther;
 }
 
 /// Returns the number of ops of all `trips` iterations of `loop`.

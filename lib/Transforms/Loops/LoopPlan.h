@@ -31,8 +31,6 @@ struct LoopPlan {
   void set(WhileView loop) const;
   /// Returns the attribute that `set` notes; empty for a loop that stays.
   mlir::DictionaryAttr getAttr(mlir::MLIRContext *context) const;
-  /// Writes an iteration outside of the loop, which `left` others are left to.
-  void takeOut(int64_t LoopPlan::*where, int64_t left);
 };
 
 /// True if all that `loop` carries has the same type before, in and after it.

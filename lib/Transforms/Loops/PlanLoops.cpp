@@ -92,12 +92,6 @@ static Decision<int64_t> canPeel(WhileView loop, double usec, int64_t minUsec,
   return left;
 }
 
-/// True if an iteration of `loop` communicates outside of loops of its own.
-static bool communicatesItself(WhileView loop) {
-  return llvm::any_of(loop.getBody(),
-                      [](Operation &inner) { return communicates(&inner); });
-}
-
 namespace {
 class PlanLoopsPass : public zpp::impl::PlanLoopsPassBase<PlanLoopsPass> {
 public:
@@ -124,19 +118,16 @@ private:
     getOperation()->walk([&](Operation *op) {
       op->removeDiscardableAttr(kLoopAttr);
       WhileView loop = WhileView::get(op);
-      if (!loop || !loop.getBody()
-                        .walk([](Operation *inner) {
-                          return communicates(inner) ? WalkResult::interrupt()
-                                                     : WalkResult::advance();
-                        })
-                        .wasInterrupted())
+      if (!loop || !containsOp(op, communicates))
         return;
       Decision<int64_t> layers = planLayers(loop, provenances);
       if (layers) {
         remarkPassed(op, getArgument(), "layers")
             << "its " + std::to_string(*layers) +
                    " layers are to follow each other without a loop";
-      } else if (communicatesItself(loop)) {
+      } else if (llvm::any_of(loop.getBody(), [](Operation &inner) {
+                   return communicates(&inner);
+                 })) {
         remarkMissed(op, getArgument(), "not-layers")
             << "stays a loop: " + layers.getReason();
       }
@@ -249,7 +240,8 @@ private:
     }
     remarkPassed(loop.getOperation(), getArgument(), "peeled") << peeled;
     LoopPlan plan = LoopPlan::get(loop);
-    plan.takeOut(where, *left);
+    plan.*where = 1;
+    plan.layers = std::min(plan.layers, *left);
     plan.set(loop);
   }
 };

@@ -147,11 +147,12 @@ bool WeightPath::doesTheSame(const WeightPath &other) const {
   return llvm::equal(steps, other.steps, isSame);
 }
 
-/// See getWeightPath. With `endsInside`, arguments of the region of `ancestor`
-/// end the path.
-static std::optional<WeightPath> findPath(Value value, Operation *gather,
-                                          Operation *ancestor, bool endsInside,
-                                          ProvenanceAnalysis &provenances) {
+std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
+                                             Operation *ancestor,
+                                             ProvenanceAnalysis &provenances,
+                                             bool endsInside) {
+  endsInside |=
+      isManualComputation(ancestor) || isa<FunctionOpInterface>(ancestor);
   // If it were hoisted out of a branch, a gather could run that the step does
   // not run.
   for (Operation *parent = gather; parent != ancestor;) {
@@ -188,21 +189,6 @@ static std::optional<WeightPath> findPath(Value value, Operation *gather,
     return std::nullopt;
   std::reverse(path.steps.begin(), path.steps.end());
   return path;
-}
-
-std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
-                                             Operation *ancestor,
-                                             ProvenanceAnalysis &provenances) {
-  bool endsInside =
-      isManualComputation(ancestor) || isa<FunctionOpInterface>(ancestor);
-  return findPath(value, gather, ancestor, endsInside, provenances);
-}
-
-std::optional<WeightPath>
-zpp::getWeightPathIn(Block &block, Value value, Operation *gather,
-                     ProvenanceAnalysis &provenances) {
-  return findPath(value, gather, block.getParentOp(), /*endsInside=*/true,
-                  provenances);
 }
 
 //===----------------------------------------------------------------------===//

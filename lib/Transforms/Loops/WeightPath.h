@@ -65,20 +65,15 @@ struct WeightPath {
 };
 
 /// Returns the path to `value` from outside of `ancestor`, or, if `ancestor` is
-/// a manual computation or a function, from an argument of its region. `gather`
-/// reads `value` and lies within `ancestor`. nullopt if the gather is in a
-/// region other than a loop, or if an op on the path cannot be applied to all
-/// layers at once.
+/// a manual computation or a function or the path `endsInside`, from an
+/// argument of its region, or from outside of this. `gather` reads `value` and
+/// lies within `ancestor`. nullopt if the gather is in a region other than a
+/// loop, or if an op on the path cannot be applied to all layers at once.
 std::optional<WeightPath> getWeightPath(mlir::Value value,
                                         mlir::Operation *gather,
                                         mlir::Operation *ancestor,
-                                        ProvenanceAnalysis &provenances);
-
-/// The same from an argument of `block`, around the gather, or from outside of
-/// it.
-std::optional<WeightPath> getWeightPathIn(mlir::Block &block, mlir::Value value,
-                                          mlir::Operation *gather,
-                                          ProvenanceAnalysis &provenances);
+                                        ProvenanceAnalysis &provenances,
+                                        bool endsInside = false);
 
 /// Returns `path` as one that chooses a layer before all else: its slices, of a
 /// part of the layers for instance, become a number. nullopt where it does

@@ -188,9 +188,8 @@ Block *zpp::zero::getCommonBlock(ArrayRef<AllGatherOp> group) {
   return common;
 }
 
-/// Returns the ops of `block` that the gathers of `group` are, or lie in.
-static SmallVector<Operation *> getAncestors(ArrayRef<AllGatherOp> group,
-                                             Block &block) {
+SmallVector<Operation *> zpp::zero::getAncestors(ArrayRef<AllGatherOp> group,
+                                                 Block &block) {
   return llvm::map_to_vector(group, [&](AllGatherOp gather) {
     return block.findAncestorOpInBlock(*gather.getOperation());
   });

@@ -175,6 +175,11 @@ private:
 /// Returns the innermost block that all of `group` lie in, or null.
 mlir::Block *getCommonBlock(llvm::ArrayRef<AllGatherOp> group);
 
+/// Returns the ops of `block` that the gathers of `group` are, or lie in; null
+/// for those that do not.
+llvm::SmallVector<mlir::Operation *>
+getAncestors(llvm::ArrayRef<AllGatherOp> group, mlir::Block &block);
+
 /// Returns the barrier nearest to `gather` through which its operand, or a
 /// value that the operand is computed from, passes; or null.
 mlir::Operation *getBarrier(AllGatherOp gather);

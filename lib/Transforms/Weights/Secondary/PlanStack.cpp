@@ -27,14 +27,10 @@ SecondaryPlanner::hoistWithinComputation(ArrayRef<AllGatherOp> group) {
     around = around->getParentOp();
   if (!around || around == forward->getParentOp())
     return std::nullopt;
-  SmallVector<Operation *> ancestors;
-  for (AllGatherOp gather : group) {
-    Operation *ancestor =
-        ManualView(around).getBody().findAncestorOpInBlock(*gather);
-    if (!ancestor)
-      return std::nullopt;
-    ancestors.push_back(ancestor);
-  }
+  SmallVector<Operation *> ancestors =
+      getAncestors(group, ManualView(around).getBody());
+  if (llvm::is_contained(ancestors, nullptr))
+    return std::nullopt;
   Decision<HoistStack> stack = hoistStack(group, ancestors);
   return stack ? std::optional(std::move(*stack)) : std::nullopt;
 }
@@ -211,8 +207,9 @@ SecondaryPlanner::hoistFromBlock(ArrayRef<AllGatherOp> group) {
   Block *common = getCommonBlock(group);
   Decision<HoistStack> stack = hoistOn(group, [&](size_t number) {
     AllGatherOp gather = group[number];
-    return getWeightPathIn(*common, getSource(gather).getLocal(), gather,
-                           gathers.getProvenances());
+    return getWeightPath(getSource(gather).getLocal(), gather,
+                         common->getParentOp(), gathers.getProvenances(),
+                         /*endsInside=*/true);
   });
   if (!stack || !gathersLayersAgain(*stack, group, *common))
     return std::nullopt;
