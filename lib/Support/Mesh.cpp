@@ -58,64 +58,51 @@ static std::optional<int64_t> parsePositive(std::string_view digits) {
 }
 
 std::optional<Mesh> Mesh::parse(std::string_view text, std::string &error) {
+  auto fail = [&](std::string why) {
+    error = std::move(why);
+    return std::nullopt;
+  };
   Mesh mesh;
   std::vector<int64_t> strides;
   int64_t devices = 1;
-  std::string_view rest = text;
-  while (true) {
-    size_t comma = rest.find(',');
-    std::string_view item = rest.substr(0, comma);
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view item = text.substr(begin, end - begin);
+    begin = end + 1;
     size_t colon = item.find(':');
-    if (colon == std::string_view::npos) {
-      error = "expected NAME:SIZE, but got " + quote(item);
-      return std::nullopt;
-    }
+    if (colon == std::string_view::npos)
+      return fail("expected NAME:SIZE, but got " + quote(item));
 
     std::string_view name = item.substr(0, colon);
-    if (!isAxisName(name)) {
-      error = "expected an axis name, but got " + quote(name) + " in " +
-              quote(item);
-      return std::nullopt;
-    }
-    if (mesh.findAxis(name) != -1) {
-      error = "expected different axis names, but got " + quote(name) +
-              " twice in " + quote(text);
-      return std::nullopt;
-    }
+    if (!isAxisName(name))
+      return fail("expected an axis name, but got " + quote(name) + " in " +
+                  quote(item));
+    if (mesh.findAxis(name) != -1)
+      return fail("expected different axis names, but got " + quote(name) +
+                  " twice in " + quote(text));
 
     std::string_view digits = item.substr(colon + 1);
     size_t at = digits.find('@');
     std::optional<int64_t> size = parsePositive(digits.substr(0, at));
-    if (!size) {
-      error = "expected a positive size for axis " + quote(name) +
-              ", but got " + quote(digits.substr(0, at));
-      return std::nullopt;
-    }
-    if (__builtin_mul_overflow(devices, *size, &devices)) {
-      error = "expected fewer than 2^63 devices, but got " + quote(text);
-      return std::nullopt;
-    }
+    if (!size)
+      return fail("expected a positive size for axis " + quote(name) +
+                  ", but got " + quote(digits.substr(0, at)));
+    if (__builtin_mul_overflow(devices, *size, &devices))
+      return fail("expected fewer than 2^63 devices, but got " + quote(text));
     mesh.axes.push_back({std::string(name), *size});
-    if (at != std::string_view::npos) {
-      std::optional<int64_t> stride = parsePositive(digits.substr(at + 1));
-      if (!stride) {
-        error = "expected a positive stride for axis " + quote(name) +
-                ", but got " + quote(digits.substr(at + 1));
-        return std::nullopt;
-      }
-      strides.push_back(*stride);
-    }
-
-    if (comma == std::string_view::npos)
-      break;
-    rest.remove_prefix(comma + 1);
+    if (at == std::string_view::npos)
+      continue;
+    std::optional<int64_t> stride = parsePositive(digits.substr(at + 1));
+    if (!stride)
+      return fail("expected a positive stride for axis " + quote(name) +
+                  ", but got " + quote(digits.substr(at + 1)));
+    strides.push_back(*stride);
   }
   if (strides.empty())
     return mesh;
-  if (strides.size() != mesh.axes.size()) {
-    error = "expected strides of all axes or of none, but got " + quote(text);
-    return std::nullopt;
-  }
+  if (strides.size() != mesh.axes.size())
+    return fail("expected strides of all axes or of none, but got " +
+                quote(text));
   return get(std::move(mesh.axes), std::move(strides), error);
 }
 

@@ -28,6 +28,9 @@ struct ScatterHops {
     elements.push_back(element);
   }
 
+  /// Elements that a device holds of the scattered tensor.
+  int64_t getElements() const;
+
   /// True if a hop is quantized.
   bool isQuantized() const;
 
@@ -53,8 +56,6 @@ struct ScatterHops {
         llvm::function_ref<void(zero::ReduceScatterOp, size_t)> visit) const;
 
 private:
-  /// Elements that a device holds of the scattered tensor.
-  int64_t getElements() const;
   /// For each hop the axes, and the bytes of a chunk.
   llvm::SmallVector<std::pair<std::vector<AxisRef>, int64_t>> getChunks() const;
 };

@@ -102,16 +102,15 @@ private:
     return plan;
   }
 
-  /// Time of a scatter in one piece on the links of `model`.
-  static double getPlainUsec(ReduceScatterOp scatter, const LinkModel &model) {
-    ShardType from = scatter.getOperand().getType(), to = scatter.getType();
+  /// Time of a scatter in one piece, rather than in `hops`, on the links of
+  /// `model`.
+  static double getPlainUsec(ReduceScatterOp scatter, const ScatterHops &hops,
+                             const LinkModel &model) {
     std::vector<AxisRef> axes = scatter.getAxisRefs();
-    int64_t elements =
-        to.getElementsPerUnit() * llvm::product_of(from.getWholeSizes());
     return model.getCollectiveUsec(
         scatter.getMeshAttr().getMesh(), CollectiveKind::ReduceScatter, axes,
-        elements / zpp::numDevices(axes) *
-            (from.getGlobal().getElementTypeBitWidth() / 8));
+        hops.getElements() / zpp::numDevices(axes) *
+            (hops.from.getGlobal().getElementTypeBitWidth() / 8));
   }
 
   /// How `scatter` is split, unless it is faster in one piece on the links of
@@ -124,7 +123,7 @@ private:
     Plan plan = chooseHops(scatter, formats);
     if (!model || plan.isSmall || isExact)
       return plan;
-    double plain = getPlainUsec(scatter, *model);
+    double plain = getPlainUsec(scatter, plan.hops, *model);
     double usec = plan.hops.getKernelUsec();
     for (double exchange : plan.hops.getExchanges(*model))
       usec += exchange;
