@@ -21,10 +21,6 @@ using namespace zpp;
 
 static StringRef getName(Operation *op) { return op->getName().getStringRef(); }
 
-static bool isWait(Operation *op) {
-  return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
-}
-
 //===----------------------------------------------------------------------===//
 // Compute
 //===----------------------------------------------------------------------===//
@@ -116,6 +112,10 @@ int64_t zpp::countBefore(ArrayRef<Operation *> ops, Operation *op) {
 
 bool zpp::isStart(Operation *op) {
   return isa<zero::StartOp>(op) || getCallTarget(op) == kStartTarget;
+}
+
+bool zpp::isWait(Operation *op) {
+  return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
 }
 
 /// Returns the number `what` in the configuration of a custom call, which

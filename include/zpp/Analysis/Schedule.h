@@ -60,8 +60,10 @@ private:
 /// are in the same place, as far as overlap is concerned.
 int64_t countBefore(llvm::ArrayRef<mlir::Operation *> ops, mlir::Operation *op);
 
-/// True if `op` is a `zero.start` or the custom call that it becomes.
+/// True if `op` is a `zero.start` or a `zero.wait`, or the custom call that it
+/// becomes.
 bool isStart(mlir::Operation *op);
+bool isWait(mlir::Operation *op);
 /// Returns the wait of a start: the op that reads its outputs.
 mlir::Operation *getWait(mlir::Operation *start);
 /// Returns the outputs of a start or wait, without ties and tokens.

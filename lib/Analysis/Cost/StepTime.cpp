@@ -207,10 +207,6 @@ private:
   // Starts and waits
   //===--------------------------------------------------------------------===//
 
-  static bool isWait(Operation *op) {
-    return isa<zero::WaitOp>(op) || getCallTarget(op) == kWaitTarget;
-  }
-
   /// Returns the outputs of its start that a wait reads. Before them, a custom
   /// call has the inputs.
   static ValueRange getStarted(Operation *op) {
