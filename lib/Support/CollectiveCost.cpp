@@ -14,13 +14,9 @@ using namespace zpp;
 std::vector<int64_t> zpp::getSentBytes(const Mesh &mesh, CollectiveKind kind,
                                        const std::vector<AxisRef> &refs,
                                        int64_t bytes) {
-  // The group's size along each axis. What crosses a tier depends neither on
-  // which part of an axis a ref is, nor on the order in which the refs number
+  // What crosses a tier does not depend on the order in which the refs number
   // the group.
-  std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
-  for (const AxisRef &ref : refs)
-    sizes[mesh.findAxis(ref.name)] *= ref.size;
-
+  std::vector<int64_t> sizes = mesh.getSizes(refs);
   int64_t groupSize = zpp::numDevices(refs);
   // The number of devices of the group that differ in slower axes only, and in
   // faster axes only.

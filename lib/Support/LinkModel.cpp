@@ -148,24 +148,15 @@ double LinkModel::getRingUsec(const std::vector<int64_t> &sizes, int64_t bytes,
   return latency + least;
 }
 
-/// How many devices of each axis of the mesh are in a group of `refs`.
-static std::vector<int64_t> getSizes(const Mesh &mesh,
-                                     const std::vector<AxisRef> &refs) {
-  std::vector<int64_t> sizes(mesh.getAxes().size(), 1);
-  for (const AxisRef &ref : refs)
-    sizes[mesh.findAxis(ref.name)] *= ref.size;
-  return sizes;
-}
-
 double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
                                     const std::vector<AxisRef> &refs,
                                     int64_t bytes) const {
   switch (kind) {
   case CollectiveKind::AllGather:
   case CollectiveKind::ReduceScatter:
-    return getRingUsec(getSizes(mesh, refs), bytes);
+    return getRingUsec(mesh.getSizes(refs), bytes);
   case CollectiveKind::AllReduce:
-    return 2 * getRingUsec(getSizes(mesh, refs), bytes / numDevices(refs),
+    return 2 * getRingUsec(mesh.getSizes(refs), bytes / numDevices(refs),
                            /*isTree=*/true);
   default:
     return getExchangeUsec(getSentBytes(mesh, kind, refs, bytes));
@@ -175,7 +166,7 @@ double LinkModel::getCollectiveUsec(const Mesh &mesh, CollectiveKind kind,
 double LinkModel::getHopsUsec(const Mesh &mesh,
                               const std::vector<AxisRef> &refs,
                               int64_t bytes) const {
-  std::vector<int64_t> sizes = getSizes(mesh, refs);
+  std::vector<int64_t> sizes = mesh.getSizes(refs);
   double latencies = 0, slowest = 0;
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
     std::vector<int64_t> along(sizes.size(), 1);

@@ -171,6 +171,13 @@ int64_t Mesh::findSlowest(const std::vector<AxisRef> &refs) const {
   return slowest;
 }
 
+std::vector<int64_t> Mesh::getSizes(const std::vector<AxisRef> &refs) const {
+  std::vector<int64_t> sizes(axes.size(), 1);
+  for (const AxisRef &ref : refs)
+    sizes[findAxis(ref.name)] *= ref.size;
+  return sizes;
+}
+
 int64_t Mesh::getStride(const AxisRef &ref) const {
   assert(verify(ref).empty() && "expected a valid axis");
   int64_t index = findAxis(ref.name);

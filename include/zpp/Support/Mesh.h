@@ -69,6 +69,9 @@ public:
   /// Index of the axis with the slowest link among those of `refs`, which must
   /// not be empty.
   int64_t findSlowest(const std::vector<AxisRef> &refs) const;
+  /// Returns how many devices of each axis are in a group of `refs`, whichever
+  /// parts of the axes these are.
+  std::vector<int64_t> getSizes(const std::vector<AxisRef> &refs) const;
   /// Returns the difference of the ids of devices that are neighbours along
   /// `ref`.
   int64_t getStride(const AxisRef &ref) const;

@@ -116,9 +116,7 @@ private:
       if (!isHops)
         continue;
       std::vector<int64_t> sizes(sent.size(), 1);
-      for (const AxisRef &ref : view->axes)
-        if (ref.name == mesh.getAxes()[axis].name)
-          sizes[axis] *= ref.size;
+      sizes[axis] = mesh.getSizes(view->axes)[axis];
       task.usec = links.getRingUsec(sizes, sent[axis] / (sizes[axis] - 1));
       together[axis] = 0;
       unsigned index = tasks.size();

@@ -54,7 +54,7 @@ static std::optional<unsigned> getAliased(OpResult result,
     return isHeld(op->getOperand(index), stored) ? std::optional(index)
                                                  : std::nullopt;
   bool isAnyStart = isStart(op);
-  if (!isAnyStart && !isa<zero::WaitOp>(op) && getCallTarget(op) != kWaitTarget)
+  if (!isAnyStart && !isWait(op))
     return std::nullopt;
   // After inputs and outputs there are ties, which pass through.
   unsigned inputs = getInputs(op).size(), outputs = getOutputs(op).size();

@@ -376,10 +376,8 @@ private:
       operand.set(getSplat(operand.get())
                       ? stablehlo.slice(operand.get(), dim, 0, size)
                       : part);
-    auto type = cast<RankedTensorType>(op->getResult(0).getType());
-    SmallVector<int64_t> shape(type.getShape());
-    shape[dim] = size;
-    scaled->getResult(0).setType(type.clone(shape));
+    scaled->getResult(0).setType(
+        resizeDim(op->getResult(0).getType(), dim, size));
     return builder.insert(scaled)->getResult(0);
   }
 
