@@ -246,11 +246,10 @@ std::vector<GradientProver::Directions> GradientProver::findDirections() {
 NumberSets::Set GradientProver::findDescents() {
   NodeSet held(graph);
   llvm::DenseSet<Type> types;
-  sets.visit(weightLeaves, [&](Node leaf) {
+  for (Node leaf : sets.getNumbers(weightLeaves)) {
     held[leaf] = true;
     types.insert(graph.getType(leaf));
-    return false;
-  });
+  }
   graph.mark(held, Direction::ToReaders,
              [](const Edge &edge) { return edge.isMoved; });
   std::vector<Directions> directions = findDirections();

@@ -163,10 +163,8 @@ private:
     auto difference = getBetween(terms, apart->first, apart->second);
     difference.isOfNumbers = true;
     for (Node term : terms)
-      sets.visit(points->getSums(term), [&](Node sum) {
+      for (Node sum : sets.getNumbers(points->getSums(term)))
         difference.sums.push_back(numbers.at(sum));
-        return false;
-      });
     return difference;
   }
 
@@ -210,10 +208,8 @@ private:
   /// these as in a weight.
   Set getMasters() {
     llvm::DenseSet<Type> weightTypes;
-    sets.visit(weights, [&](Node leaf) {
+    for (Node leaf : sets.getNumbers(weights))
       weightTypes.insert(graph.getType(leaf));
-      return false;
-    });
     Set masters = NumberSets::kEmpty;
     for (const ValueGraph::Result &result : graph.getResults())
       if (Type type = graph.getType(result.node);
@@ -243,11 +239,9 @@ private:
       Type type = graph.getType(result);
       Updates &ofType = updates[type];
       ofType.results.push_back(result);
-      sets.visit(sets.intersect(held[result], inputsOf.lookup(type)),
-                 [&](Node leaf) {
-                   ofType.ofInput[leaf].push_back(result);
-                   return false;
-                 });
+      Set own = sets.intersect(held[result], inputsOf.lookup(type));
+      for (Node leaf : sets.getNumbers(own))
+        ofType.ofInput[leaf].push_back(result);
     }
     return updates;
   }
@@ -267,10 +261,10 @@ private:
         llvm::append_range(sums, getTerms(result).sums);
       return sumLists.size() - 1;
     };
-    sets.visit(candidates, [&](Node leaf) {
+    for (Node leaf : sets.getNumbers(candidates)) {
       auto ofType = updates.find(graph.getType(leaf));
       if (ofType == updates.end())
-        return false;
+        continue;
       Updates &update = ofType->second;
       auto own = update.ofInput.find(leaf);
       bool isOwn = own != update.ofInput.end();
@@ -284,14 +278,13 @@ private:
             }))
           sign |= signs[result];
       if (!sign)
-        return false;
+        continue;
       memories = sets.unite(memories, sets.getSingle(leaf));
       known.push_back({leaf, sign});
       if (!isOwn && !update.all)
         update.all = addSums(results);
       sumsOf[leaf] = isOwn ? addSums(results) : *update.all;
-      return false;
-    });
+    }
     if (known.empty())
       return;
     signs = getSigns(known);
@@ -390,10 +383,8 @@ private:
     llvm::append_range(difference.sums, other.sums);
     if (!left.sums.empty() && !other.sums.empty())
       difference.points = {getPoint(left.sums), getPoint(other.sums)};
-    sets.visit(leaves, [&](Node leaf) {
+    for (Node leaf : sets.getNumbers(leaves))
       llvm::append_range(difference.sums, sumLists[sumsOf.at(leaf)]);
-      return false;
-    });
     return difference;
   }
 

@@ -37,11 +37,9 @@ GradientPoints::GradientPoints(const ValueGraph &graph, NumberSets &sets,
 
 NumberSets::Set GradientPoints::getAllGathers(ValueGraph::Node node) const {
   NumberSets::Set gathers = points[node];
-  sets.visit(sums[node], [&](ValueGraph::Node sum) {
+  for (ValueGraph::Node sum : sets.getNumbers(sums[node]))
     for (const ValueGraph::Edge &edge : graph.getSources(sum))
       gathers = sets.unite(gathers, points[edge.source]);
-    return false;
-  });
   return gathers;
 }
 
@@ -59,11 +57,9 @@ GradientPoints::findApart(ValueGraph::Node one, ValueGraph::Node other,
   }
   auto getInputs = [&](NumberSets::Set gathers) {
     NumberSets::Set found = none;
-    sets.visit(gathers, [&](ValueGraph::Node gather) {
+    for (ValueGraph::Node gather : sets.getNumbers(gathers))
       for (const ValueGraph::Edge &edge : graph.getSources(gather))
         found = sets.unite(found, inputs[edge.source]);
-      return false;
-    });
     return found;
   };
   if (sets.haveCommon(getInputs(onlyLeft), getInputs(onlyRight)))
@@ -105,10 +101,6 @@ int64_t zpp::getStackedRows(const ValueGraph &graph, ValueGraph::Node left,
 }
 
 SmallVector<Value> GradientPoints::getValues(NumberSets::Set gathers) const {
-  SmallVector<Value> values;
-  sets.visit(gathers, [&](ValueGraph::Node node) {
-    values.push_back(graph.getValue(node));
-    return false;
-  });
-  return values;
+  return llvm::map_to_vector(sets.getNumbers(gathers),
+                             [&](size_t node) { return graph.getValue(node); });
 }

@@ -31,10 +31,8 @@ void GradientProver::findProductsBefore() {
     return;
   productsBefore.assign(graph.size(), NumberSets::kEmpty);
   for (const auto &[leaves, ofLeaves] : contractions)
-    sets.visit(ofLeaves, [&](Node result) {
+    for (Node result : sets.getNumbers(ofLeaves))
       productsBefore[result] = sets.getSingle(result);
-      return false;
-    });
   for (Node node = 0; node < graph.size(); ++node)
     for (const Edge &edge : graph.getSources(node))
       if (!edge.isCarried && edge.isDifferentiable)
@@ -49,15 +47,13 @@ SmallVector<size_t, 4> GradientProver::getCandidates(Node contracted,
     return {};
   findProductsBefore();
   SmallVector<size_t, 4> candidates;
-  sets.visit(sets.intersect(productsBefore[other], ofLeaves->second),
-             [&](Node result) {
-               if (!depends(contracted, result, /*byDerivative=*/false))
-                 for (size_t index : usesAt[result])
-                   if (uses[index].other >= 0 &&
-                       leavesOf[uses[index].other] == ofLeaves->first)
-                     candidates.push_back(index);
-               return false;
-             });
+  Set results = sets.intersect(productsBefore[other], ofLeaves->second);
+  for (Node result : sets.getNumbers(results))
+    if (!depends(contracted, result, /*byDerivative=*/false))
+      for (size_t index : usesAt[result])
+        if (uses[index].other >= 0 &&
+            leavesOf[uses[index].other] == ofLeaves->first)
+          candidates.push_back(index);
   return candidates;
 }
 
@@ -341,22 +337,17 @@ SmallVector<BlockArgument> GradientProver::getReturnedSources(Value value) {
   SmallVector<BlockArgument> inputs;
   if (!node || !isWeight[*node] || !sets.isSubset(leavesOf[*node], *asTheyCame))
     return inputs;
-  sets.visit(leavesOf[*node], [&](Node leaf) {
+  for (Node leaf : sets.getNumbers(leavesOf[*node]))
     inputs.push_back(cast<BlockArgument>(graph.getValue(leaf)));
-    return false;
-  });
   return inputs;
 }
 
 BlockArgument GradientProver::getOnlyInput(Value value) {
   std::optional<Node> node = graph.find(value);
-  std::optional<Node> only;
-  if (!node || sets.visit(leavesOf[*node], [&](Node leaf) {
-        bool isSecond = only.has_value();
-        only = leaf;
-        return isSecond;
-      }))
+  if (!node)
     return {};
-  return only ? dyn_cast<BlockArgument>(graph.getValue(*only))
-              : BlockArgument();
+  SmallVector<size_t> leaves = sets.getNumbers(leavesOf[*node]);
+  return leaves.size() == 1
+             ? dyn_cast<BlockArgument>(graph.getValue(leaves.front()))
+             : BlockArgument();
 }

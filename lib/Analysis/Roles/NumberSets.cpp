@@ -103,22 +103,22 @@ bool NumberSets::isNone(Kind kind, Set a, Set b, unsigned level) const {
          isNone(kind, left.right, right.right, level - 1);
 }
 
-bool NumberSets::visit(Set set, llvm::function_ref<bool(size_t)> visit) const {
-  return this->visit(set, height, 0, visit);
+llvm::SmallVector<size_t> NumberSets::getNumbers(Set set) const {
+  llvm::SmallVector<size_t> numbers;
+  append(set, height, 0, numbers);
+  return numbers;
 }
 
-bool NumberSets::visit(Set set, unsigned level, size_t first,
-                       llvm::function_ref<bool(size_t)> visit) const {
+void NumberSets::append(Set set, unsigned level, size_t first,
+                        llvm::SmallVectorImpl<size_t> &numbers) const {
   if (set == kEmpty)
-    return false;
-  const Part &part = parts[set];
+    return;
+  auto [left, right] = parts[set];
   if (level == 0) {
-    for (uint32_t word = part.left; word; word &= word - 1)
-      if (visit(first + llvm::countr_zero(word)))
-        return true;
-    return false;
+    for (uint32_t word = left; word; word &= word - 1)
+      numbers.push_back(first + llvm::countr_zero(word));
+    return;
   }
-  return this->visit(part.left, level - 1, first, visit) ||
-         this->visit(part.right, level - 1, first + (kBits << (level - 1)),
-                     visit);
+  append(left, level - 1, first, numbers);
+  append(right, level - 1, first + (kBits << (level - 1)), numbers);
 }

@@ -18,7 +18,7 @@
 
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <array>
 #include <vector>
@@ -48,9 +48,8 @@ public:
   bool haveCommon(Set a, Set b) const {
     return !isNone(Kind::Intersect, a, b, height);
   }
-  /// Calls `visit` for each number, in order, until it returns true. Returns
-  /// whether it did.
-  bool visit(Set set, llvm::function_ref<bool(size_t)> visit) const;
+  /// Returns the numbers of `set`, in order.
+  llvm::SmallVector<size_t> getNumbers(Set set) const;
 
   /// Returns the steps that unite(), intersect() and subtract() have taken
   /// together.
@@ -82,8 +81,8 @@ private:
   Set combine(Kind kind, Set a, Set b, unsigned level);
   /// True if combine() returns the empty set.
   bool isNone(Kind kind, Set a, Set b, unsigned level) const;
-  bool visit(Set set, unsigned level, size_t first,
-             llvm::function_ref<bool(size_t)> visit) const;
+  void append(Set set, unsigned level, size_t first,
+              llvm::SmallVectorImpl<size_t> &numbers) const;
 
   std::vector<Part> parts;
   llvm::DenseMap<uint64_t, Set> words, halves;
