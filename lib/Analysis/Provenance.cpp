@@ -209,13 +209,11 @@ void ProvenanceAnalysis::describe(const SliceQuery &query,
                                   SmallVectorImpl<SliceQuery> &parts,
                                   SmallVectorImpl<const void *> &description) {
   bool inAnyIteration = query.inAnyIteration;
-  if (Operation *constant = getConstant(query.value);
-      constant && !query.isExact)
-    if (auto data = constant->getAttrOfType<DenseElementsAttr>("value");
-        data && data.isSplat()) {
-      description.push_back(data.getAsOpaquePointer());
-      return;
-    }
+  if (DenseElementsAttr data = getSplatConstant(getConstant(query.value));
+      data && !query.isExact) {
+    description.push_back(data.getAsOpaquePointer());
+    return;
+  }
   Link link = resolve(query.value);
   if (!link.next) {
     // Computed values are equal if they are computed in the same way from the

@@ -178,9 +178,8 @@ int GradientProver::findSign(Node node) {
   // A rate.
   if (!op)
     return graph.isDifferentiable(node) && graph.getCount(node) == 1;
-  if (auto data = op->getAttrOfType<DenseElementsAttr>("value");
-      isNamed(op, guest::kConstant) && data && data.isSplat() &&
-      isa<FloatType>(data.getElementType())) {
+  if (DenseElementsAttr data = getSplatConstant(op);
+      data && isa<FloatType>(data.getElementType())) {
     auto number = data.getSplatValue<APFloat>();
     return number.isZero() || number.isNaN() ? 0 : number.isNegative() ? -1 : 1;
   }

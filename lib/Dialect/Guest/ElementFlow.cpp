@@ -143,23 +143,15 @@ bool ElementFlow::isDivisor(unsigned operand) const {
 /// True for a constant whose elements are all the same and not below zero, also
 /// where it is broadcast or cast.
 static bool isSplatOfNoNegative(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (isNamed(op, guest::kBroadcastInDim) || isNamed(op, guest::kConvert) ||
-        isNamed(op, guest::kReshape)) {
-      value = op->getOperand(0);
-      continue;
-    }
-    auto data = op->getAttrOfType<DenseElementsAttr>("value");
-    if (!isNamed(op, guest::kConstant) || !data || !data.isSplat())
-      return false;
-    if (data.getElementType().isInteger())
-      return !data.getSplatValue<APInt>().isNegative();
-    if (!isa<FloatType>(data.getElementType()))
-      return false;
-    auto number = data.getSplatValue<APFloat>();
-    return !number.isNaN() && (number.isZero() || !number.isNegative());
-  }
-  return false;
+  DenseElementsAttr data = getSplatSource(value);
+  if (!data)
+    return false;
+  if (data.getElementType().isInteger())
+    return !data.getSplatValue<APInt>().isNegative();
+  if (!isa<FloatType>(data.getElementType()))
+    return false;
+  auto number = data.getSplatValue<APFloat>();
+  return !number.isNaN() && (number.isZero() || !number.isNegative());
 }
 
 bool zpp::isKnownNotNegative(Value value) {

@@ -148,21 +148,26 @@ bool zpp::comparesLess(Operation *op) {
 }
 
 std::optional<int64_t> zpp::getConstantInteger(Value value) {
-  Operation *op = value.getDefiningOp();
-  auto data = op && isNamed(op, guest::kConstant)
-                  ? op->getAttrOfType<DenseIntElementsAttr>("value")
-                  : DenseIntElementsAttr();
-  if (!data || !data.isSplat())
+  DenseElementsAttr data = getSplatConstant(value.getDefiningOp());
+  if (!data || !data.getElementType().isIntOrIndex())
     return std::nullopt;
   return data.getSplatValue<APInt>().getSExtValue();
 }
 
-/// Returns the elements of `op`, a constant of equal ones; null for other ops.
-static DenseElementsAttr getSplatConstant(Operation *op) {
+DenseElementsAttr zpp::getSplatConstant(Operation *op) {
   auto data = op && isNamed(op, guest::kConstant)
                   ? op->getAttrOfType<DenseElementsAttr>("value")
                   : DenseElementsAttr();
   return data && data.isSplat() ? data : DenseElementsAttr();
+}
+
+DenseElementsAttr zpp::getSplatSource(Value value) {
+  Operation *op = value.getDefiningOp();
+  while (op && op->getNumOperands() == 1 &&
+         (isNamed(op, guest::kBroadcastInDim) || isNamed(op, guest::kConvert) ||
+          isNamed(op, guest::kReshape)))
+    op = op->getOperand(0).getDefiningOp();
+  return getSplatConstant(op);
 }
 
 bool zpp::hasOneElement(Type type) {

@@ -15,20 +15,6 @@ using namespace mlir;
 using namespace zpp;
 using namespace zpp::zero;
 
-/// True for a constant, also a broadcast one, with equal elements.
-static bool isSplat(Value value) {
-  Operation *op = value.getDefiningOp();
-  while (op && op->getNumOperands() == 1 &&
-         (isNamed(op, guest::kBroadcastInDim) || isNamed(op, guest::kConvert) ||
-          isNamed(op, guest::kReshape)))
-    op = op->getOperand(0).getDefiningOp();
-  if (!op || !isNamed(op, guest::kConstant))
-    return false;
-  Attribute attr = op->getAttr("value");
-  auto elements = dyn_cast_or_null<ElementsAttr>(attr);
-  return elements && elements.isSplat();
-}
-
 OpOperand *zpp::getScaled(Operation *op) {
   bool isProduct = isNamed(op, guest::kMultiply);
   if ((!isProduct && !isNamed(op, guest::kDivide)) ||
@@ -38,7 +24,7 @@ OpOperand *zpp::getScaled(Operation *op) {
                         op->getResult(0).getType()}))
     return nullptr;
   for (unsigned index : {0, 1})
-    if ((index == 0 || isProduct) && isSplat(op->getOperand(1 - index)))
+    if ((index == 0 || isProduct) && getSplatSource(op->getOperand(1 - index)))
       return &op->getOpOperand(index);
   return nullptr;
 }

@@ -41,13 +41,9 @@ static bool changesShapeOnly(Operation *op) {
 static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   if (Value number = zpp::getSplat(value))
     value = number;
+  DenseElementsAttr data = getSplatConstant(provenances.getConstant(value));
   // A cast would round the value.
-  Operation *constant = provenances.getConstant(value);
-  if (!llvm::all_of(provenances.getPath(value), changesShapeOnly))
-    return {};
-  auto data = constant ? constant->getAttrOfType<DenseElementsAttr>("value")
-                       : DenseElementsAttr();
-  if (!data || !data.isSplat() ||
+  if (!data || !llvm::all_of(provenances.getPath(value), changesShapeOnly) ||
       data.getElementType() != typeOf(value).getElementType())
     return {};
   return data.getSplatValue<TypedAttr>();

@@ -74,6 +74,13 @@ bool comparesLess(mlir::Operation *op);
 /// ProvenanceAnalysis::getConstantInteger looks further.
 std::optional<int64_t> getConstantInteger(mlir::Value value);
 
+/// Returns the elements of `op`, a constant of equal ones; null for other ops
+/// and for none.
+mlir::DenseElementsAttr getSplatConstant(mlir::Operation *op);
+
+/// Returns those of the constant that `value` is, broadcast, cast or reshaped.
+mlir::DenseElementsAttr getSplatSource(mlir::Value value);
+
 /// True for a tensor of one element.
 bool hasOneElement(mlir::Type type);
 

@@ -67,10 +67,7 @@ Value zpp::zero::scale(OpBuilder &builder, Operation *step, Value partial) {
     return createOp(builder, loc, step->getName().getStringRef(), partial,
                     type);
   Value number = getSplat(step->getOperand(1 - scaled));
-  Operation *op = number.getDefiningOp();
-  if (auto data = op && isNamed(op, guest::kConstant)
-                      ? op->getAttrOfType<DenseElementsAttr>("value")
-                      : DenseElementsAttr()) {
+  if (DenseElementsAttr data = getSplatConstant(number.getDefiningOp())) {
     // A constant of the shape of the gradient.
     auto one =
         DenseElementsAttr::get(RankedTensorType::get({}, data.getElementType()),
