@@ -247,27 +247,25 @@ Value StablehloBuilder::reverse(Value value, int64_t dim) {
 Value StablehloBuilder::reduceMax(Value value) {
   int64_t dim = typeOf(value).getRank() - 1;
   Value zero = splatUI32({}, 0);
-  auto region = std::make_unique<Region>();
-  {
-    OpBuilder::InsertionGuard guard(builder);
-    Block *body = builder.createBlock(
-        region.get(), {}, {zero.getType(), zero.getType()}, {loc, loc});
-    create("return", elementwise("maximum", body->getArguments()), Type());
-  }
   return create("reduce", {value, zero},
                 typeOf(value).clone(shapeOf(value).drop_back()),
-                array("dimensions", dim), std::move(region))
+                array("dimensions", dim), reducer("maximum", ui32()))
       ->getResult(0);
 }
 
-SmallVector<NamedAttribute> StablehloBuilder::collective(Attribute groups) {
+SmallVector<NamedAttribute> StablehloBuilder::collective(Attribute groups,
+                                                         bool hasGlobalIds) {
   SmallVector<NamedAttribute> attributes{
       builder.getNamedAttr("replica_groups", groups)};
   // Without a channel, ids are those of replicas; with one, those of
   // partitions.
-  if (!hasReplicas())
+  if (!hasReplicas()) {
     attributes.push_back(parsed(
         "channel_handle", "#stablehlo.channel_handle<handle = 1, type = 1>"));
+    if (hasGlobalIds)
+      attributes.push_back(
+          builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  }
   return attributes;
 }
 
@@ -279,20 +277,12 @@ bool StablehloBuilder::hasReplicas() {
   return copies.replicas > 1 && copies.partitions <= 1;
 }
 
-void StablehloBuilder::addGlobalIds(
-    SmallVectorImpl<NamedAttribute> &attributes) {
-  if (!hasReplicas())
-    attributes.push_back(
-        builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
-}
-
 Operation *StablehloBuilder::allGather(Value value, WrittenGroups groups,
                                        int64_t dim) {
   SmallVector<int64_t> shape(shapeOf(value));
   shape[dim] *= groups.size;
   SmallVector<NamedAttribute> attributes = collective(groups.attr);
   attributes.push_back(integer("all_gather_dim", dim));
-  addGlobalIds(attributes);
   return create("all_gather", value, typeOf(value).clone(shape), attributes);
 }
 
@@ -301,20 +291,22 @@ Operation *StablehloBuilder::allToAll(Value value, WrittenGroups groups,
   SmallVector<int64_t> shape(shapeOf(value));
   shape[split] /= groups.size;
   shape[join] *= groups.size;
-  SmallVector<NamedAttribute> attributes = collective(groups.attr);
+  SmallVector<NamedAttribute> attributes =
+      collective(groups.attr, /*hasGlobalIds=*/false);
   attributes.push_back(integer("split_dimension", split));
   attributes.push_back(integer("concat_dimension", join));
   attributes.push_back(integer("split_count", groups.size));
   return create("all_to_all", value, typeOf(value).clone(shape), attributes);
 }
 
-std::unique_ptr<Region> StablehloBuilder::sum(Type element) {
+std::unique_ptr<Region> StablehloBuilder::reducer(StringRef name,
+                                                  Type element) {
   auto scalar = RankedTensorType::get({}, element);
   auto region = std::make_unique<Region>();
   OpBuilder::InsertionGuard guard(builder);
   Block *body =
       builder.createBlock(region.get(), {}, {scalar, scalar}, {loc, loc});
-  create("return", elementwise("add", body->getArguments()), Type());
+  create("return", elementwise(name, body->getArguments()), Type());
   return region;
 }
 
@@ -324,14 +316,11 @@ Operation *StablehloBuilder::reduceScatter(Value value, WrittenGroups groups,
   shape[dim] /= groups.size;
   SmallVector<NamedAttribute> attributes = collective(groups.attr);
   attributes.push_back(integer("scatter_dimension", dim));
-  addGlobalIds(attributes);
   return create("reduce_scatter", value, typeOf(value).clone(shape), attributes,
-                sum(typeOf(value).getElementType()));
+                reducer("add", typeOf(value).getElementType()));
 }
 
 Operation *StablehloBuilder::allReduce(Value value, Attribute groups) {
-  SmallVector<NamedAttribute> attributes = collective(groups);
-  addGlobalIds(attributes);
-  return create("all_reduce", value, value.getType(), attributes,
-                sum(typeOf(value).getElementType()));
+  return create("all_reduce", value, value.getType(), collective(groups),
+                reducer("add", typeOf(value).getElementType()));
 }

@@ -160,13 +160,15 @@ private:
   /// Parses an attribute of StableHLO with the registered dialect, real or
   /// guest.
   mlir::NamedAttribute parsed(llvm::StringRef name, llvm::StringRef text);
-  llvm::SmallVector<mlir::NamedAttribute> collective(mlir::Attribute groups);
-  /// The body of a reduction that adds.
-  std::unique_ptr<mlir::Region> sum(mlir::Type element);
+  /// Global ids make the ids of a collective over replicas and partitions mean
+  /// devices.
+  llvm::SmallVector<mlir::NamedAttribute> collective(mlir::Attribute groups,
+                                                     bool hasGlobalIds = true);
+  /// The body of a reduction by `name`.
+  std::unique_ptr<mlir::Region> reducer(llvm::StringRef name,
+                                        mlir::Type element);
   /// True if the devices of the module are replicas, not partitions.
   bool hasReplicas();
-  /// Makes the ids of a collective over replicas and partitions mean devices.
-  void addGlobalIds(llvm::SmallVectorImpl<mlir::NamedAttribute> &attributes);
 
   mlir::RewriterBase &builder;
   mlir::Location loc;
