@@ -104,10 +104,6 @@ static Dims moveDims(Operation *op, unsigned operand, Dims dims) {
   return from.getRank() == to.getRank() ? dims : 0;
 }
 
-static bool isExponential(Operation *op) {
-  return op && isNamed(op, guest::kExponential);
-}
-
 /// The search for uses by layers.
 class GradientProver::Layers {
 public:
@@ -262,7 +258,7 @@ private:
           return edge.isMoved && edge.isDifferentiable && !edge.isCarried &&
                  !isDivisor;
         },
-        [&](Node source) { return isExponential(graph.getOp(source)); });
+        [&](Node source) { return graph.is(source, guest::kExponential); });
     return !isProbability && search.visitAncestors(node, 0, [&](Node leaf) {
       return graph.getInput(leaf) != nullptr;
     });
@@ -275,7 +271,7 @@ private:
         node, Direction::ToReaders,
         [&](const Edge &edge) {
           return edge.isMoved && edge.isDifferentiable &&
-                 !isExponential(graph.getOp(edge.target));
+                 !graph.is(edge.target, guest::kExponential);
         },
         [&](Node from) {
           return llvm::any_of(graph.getReaders(from), [&](const Edge &edge) {
