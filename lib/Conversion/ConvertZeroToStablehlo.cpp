@@ -15,6 +15,7 @@
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Conversion/Passes.h"
 #include "zpp/Conversion/Patterns.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/WrittenGroups.h"
 #include "zpp/Dialect/Zero/IR/Contracts.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
@@ -30,12 +31,8 @@ using namespace zpp::zero;
 
 /// True for the tensor ops between zero ops that have patterns here.
 static bool isTensorOp(Operation *op) {
-  auto isStatic = [](Type type) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.hasStaticShape();
-  };
-  if (!llvm::all_of(op->getOperandTypes(), isStatic) ||
-      !llvm::all_of(op->getResultTypes(), isStatic))
+  if (!llvm::all_of(op->getOperandTypes(), hasStaticShape) ||
+      !llvm::all_of(op->getResultTypes(), hasStaticShape))
     return false;
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     return slice.getOffsets().empty() && slice.getSizes().empty() &&

@@ -30,11 +30,10 @@ std::string zpp::printType(Type type) {
 static Type getGatheredElement(Operation *op) {
   if (op->getNumOperands() != 1 || op->getNumResults() != 1)
     return {};
-  auto part = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
-  auto whole = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  bool isStatic =
-      part && whole && part.hasStaticShape() && whole.hasStaticShape();
-  return isStatic ? part.getElementType() : Type();
+  Type part = op->getOperand(0).getType(), whole = op->getResult(0).getType();
+  return hasStaticShape(part) && hasStaticShape(whole)
+             ? getElementTypeOrSelf(part)
+             : Type();
 }
 
 /// True if the user names the input as a weight. Tokens are among all.

@@ -124,7 +124,7 @@ private:
       return cut(op, from.getDimSize(dim), to.getDimSize(dim), dim, isForward);
     if (name == "concatenate") {
       for (Value part : op->getOperands())
-        divide(cast<RankedTensorType>(part.getType()).getDimSize(dim));
+        divide(getTensorType(part).getDimSize(dim));
       return dim;
     }
     if (!isForward)
@@ -189,7 +189,7 @@ private:
 MatrixRow zpp::getMatrixRow(const ValueGraph &graph,
                             const StepCollective &moved) {
   Value operand = moved.op->getOperand(0);
-  auto type = cast<RankedTensorType>(operand.getType());
+  RankedTensorType type = getTensorType(operand);
   std::optional<ValueGraph::Node> from = graph.find(operand);
   std::optional<ValueGraph::Node> to = graph.find(moved.op->getResult(0));
   if (!from || !to || moved.dim < 0 || moved.dim >= type.getRank())

@@ -41,9 +41,8 @@ std::string StepCollective::explain() const {
 }
 
 bool zpp::isFloatTensor(Type type) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
-  return tensor && tensor.hasStaticShape() &&
-         zero::isQuantizable(tensor.getElementType());
+  return hasStaticShape(type) &&
+         zero::isQuantizable(getElementTypeOrSelf(type));
 }
 
 bool zpp::isRewritten(const StepCollective &collective) {
@@ -262,8 +261,8 @@ std::optional<Objection> RoleFinder::chooseBlock(StepCollective &collective) {
     return {};
   if (!stacks)
     stacks.emplace(graph);
-  auto type = cast<RankedTensorType>(whole.getType());
-  auto partType = cast<RankedTensorType>(part.getType());
+  RankedTensorType type = getTensorType(whole);
+  RankedTensorType partType = getTensorType(part);
   int64_t own = stacks->getPartSize(whole, type, partType);
   int64_t ofShape = 0;
   // A gradient has the shape of its weight, which is not always known.
@@ -276,7 +275,7 @@ std::optional<Objection> RoleFinder::chooseBlock(StepCollective &collective) {
   };
   if (!isGather)
     for (Value weight : stacks->getValues())
-      if (auto shape = cast<RankedTensorType>(weight.getType()).getShape();
+      if (auto shape = getTensorType(weight).getShape();
           (shape == type.getShape() || shape == partType.getShape()) &&
           !isOfAnother(weight))
         ofShape =

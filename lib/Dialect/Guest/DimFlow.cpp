@@ -45,10 +45,10 @@ static SmallVector<int64_t> pairReshaped(Shape from, Shape to) {
 static SmallVector<int64_t> pairProduct(Operation *op, unsigned operand) {
   std::optional<ProductDims> own = getProductDims(op, operand);
   std::optional<ProductDims> left = getProductDims(op, 0);
-  auto leftType = cast<RankedTensorType>(op->getOperand(0).getType());
+  RankedTensorType leftType = getTensorType(op->getOperand(0));
   if (!own || !left)
     return {};
-  auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
+  RankedTensorType type = getTensorType(op->getOperand(operand));
   int64_t next = own->batching.size();
   if (operand == 1)
     next = leftType.getRank() - left->summed.size();

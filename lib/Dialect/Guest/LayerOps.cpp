@@ -13,10 +13,6 @@
 using namespace mlir;
 using namespace zpp;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 static NamedAttribute getArray(OpBuilder &builder, StringRef name,
                                ArrayRef<int64_t> values) {
   return builder.getNamedAttr(name, builder.getDenseI64ArrayAttr(values));
@@ -68,18 +64,20 @@ Value zpp::createReshape(OpBuilder &builder, Location loc, Value value,
     value = last->getOperand(0);
     last->erase();
   }
-  if (typeOf(value).getShape() == shape)
+  if (getTensorType(value).getShape() == shape)
     return value;
   return createOp(builder, loc, guest::kReshape, value,
-                  typeOf(value).clone(shape));
+                  getTensorType(value).clone(shape));
 }
 
 Value zpp::createTranspose(OpBuilder &builder, Location loc, Value value,
                            ArrayRef<int64_t> permutation) {
-  SmallVector<int64_t> shape = llvm::map_to_vector(
-      permutation, [&](int64_t dim) { return typeOf(value).getDimSize(dim); });
+  SmallVector<int64_t> shape =
+      llvm::map_to_vector(permutation, [&](int64_t dim) {
+        return getTensorType(value).getDimSize(dim);
+      });
   return createOp(builder, loc, guest::kTranspose, value,
-                  typeOf(value).clone(shape),
+                  getTensorType(value).clone(shape),
                   getArray(builder, "permutation", permutation));
 }
 
@@ -88,7 +86,7 @@ Value zpp::createMoveDim(OpBuilder &builder, Location loc, Value value,
   if (from == to)
     return value;
   SmallVector<int64_t> permutation =
-      llvm::to_vector(llvm::seq<int64_t>(0, typeOf(value).getRank()));
+      llvm::to_vector(llvm::seq<int64_t>(0, getTensorType(value).getRank()));
   permutation.erase(permutation.begin() + from);
   permutation.insert(permutation.begin() + to, from);
   return createTranspose(builder, loc, value, permutation);
@@ -130,7 +128,7 @@ Value zpp::createSlice(OpBuilder &builder, Location loc, Value value,
                        ArrayRef<int64_t> starts, ArrayRef<int64_t> limits,
                        ArrayRef<int64_t> strides, ArrayRef<int64_t> shape) {
   return createOp(builder, loc, guest::kSlice, value,
-                  typeOf(value).clone(shape),
+                  getTensorType(value).clone(shape),
                   {getArray(builder, "start_indices", starts),
                    getArray(builder, "limit_indices", limits),
                    getArray(builder, "strides", strides)});
@@ -138,12 +136,12 @@ Value zpp::createSlice(OpBuilder &builder, Location loc, Value value,
 
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc, Value stack,
                             ArrayRef<Value> indices) {
-  RankedTensorType type = typeOf(stack);
+  RankedTensorType type = getTensorType(stack);
   SmallVector<int64_t> sizes(indices.size(), 1);
   llvm::append_range(sizes, type.getShape().drop_front(indices.size()));
   SmallVector<Value> operands{stack};
   // Loops may have counters of different types, but a slice needs one type.
-  RankedTensorType indexType = typeOf(indices.front());
+  RankedTensorType indexType = getTensorType(indices.front());
   for (Value index : indices)
     operands.push_back(createConvert(builder, loc, index, indexType));
   operands.append(type.getRank() - indices.size(),
@@ -158,14 +156,14 @@ Value zpp::createLayerSlice(OpBuilder &builder, Location loc, Value stack,
 Value zpp::createLayerUpdate(OpBuilder &builder, Location loc, Value stack,
                              Value layer, Value index) {
   SmallVector<int64_t> shape{1};
-  llvm::append_range(shape, typeOf(layer).getShape());
+  llvm::append_range(shape, getTensorType(layer).getShape());
   layer = createOp(builder, loc, guest::kReshape, layer,
-                   typeOf(layer).clone(shape));
+                   getTensorType(layer).clone(shape));
   SmallVector<Value> operands{stack, layer, index};
   operands.append(shape.size() - 1,
-                  createIndex(builder, loc, typeOf(index), 0));
+                  createIndex(builder, loc, getTensorType(index), 0));
   return createOp(builder, loc, guest::kDynamicUpdateSlice, operands,
-                  typeOf(stack));
+                  getTensorType(stack));
 }
 
 //===----------------------------------------------------------------------===//
@@ -180,7 +178,7 @@ Value zpp::createIndex(OpBuilder &builder, Location loc, RankedTensorType type,
 
 Value zpp::addClampedIndex(OpBuilder &builder, Location loc, Value sum,
                            Value index, int64_t count, int64_t factor) {
-  RankedTensorType type = typeOf(sum);
+  RankedTensorType type = getTensorType(sum);
   index = createConvert(builder, loc, index, type);
   Value last = createIndex(builder, loc, type, count - 1);
   Value first = createIndex(builder, loc, type, 0);

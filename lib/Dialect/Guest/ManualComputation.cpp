@@ -161,13 +161,13 @@ ManualView zpp::extendManualComputation(Operation *manual, ValueRange operands,
   }
   SmallVector<Type> types;
   for (Value result : results) {
-    auto local = cast<RankedTensorType>(result.getType());
+    RankedTensorType local = getTensorType(result);
     types.push_back(local.clone({local.getDimSize(0) * devices}));
   }
   ManualView extended(extendOp(manual, operands, types));
   Block &body = extended.getBody();
   for (Value operand : operands) {
-    auto global = cast<RankedTensorType>(operand.getType());
+    RankedTensorType global = getTensorType(operand);
     body.addArgument(global.clone({global.getDimSize(0) / devices}),
                      operand.getLoc());
   }

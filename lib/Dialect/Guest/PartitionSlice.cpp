@@ -172,7 +172,7 @@ PartitionTables::Table PartitionTables::compute(Value value) {
 
 bool PartitionSlice::isInOrderOf(const ReplicaGroups &groups) const {
   auto getSize = [&](Value value) {
-    return cast<RankedTensorType>(value.getType()).getDimSize(dim);
+    return getTensorType(value).getDimSize(dim);
   };
   int64_t whole = getSize(op->getOperand(0)), size = getSize(op->getResult(0));
   return llvm::all_of(groups, [&](const std::vector<int64_t> &group) {
@@ -188,8 +188,8 @@ std::optional<PartitionSlice> PartitionTables::getSlice(Operation *op,
                                                         std::string &error) {
   if (!isNamed(op, "stablehlo.dynamic_slice") || !isConsistentMovement(op))
     return std::nullopt;
-  auto whole = cast<RankedTensorType>(op->getOperand(0).getType());
-  auto part = cast<RankedTensorType>(op->getResult(0).getType());
+  RankedTensorType whole = getTensorType(op->getOperand(0));
+  RankedTensorType part = getTensorType(op->getResult(0));
   PartitionSlice slice{op, -1, {}};
   for (int64_t dim = 0; dim < whole.getRank(); ++dim) {
     if (whole.getDimSize(dim) == part.getDimSize(dim))
@@ -222,7 +222,7 @@ static Value buildDynamicSlice(RewriterBase &builder, Location loc, Value value,
   llvm::append_range(operands, starts);
   return createOp(
       builder, loc, guest::kDynamicSlice, operands,
-      cast<RankedTensorType>(value.getType()).clone(sizes),
+      getTensorType(value).clone(sizes),
       builder.getNamedAttr("slice_sizes", builder.getDenseI64ArrayAttr(sizes)));
 }
 
@@ -238,7 +238,7 @@ Value zpp::buildPartitionOffset(RewriterBase &builder, Location loc,
 
 Value zpp::buildSliceAt(RewriterBase &builder, Location loc, Value value,
                         int64_t dim, Value offset, int64_t size) {
-  auto type = cast<RankedTensorType>(value.getType());
+  RankedTensorType type = getTensorType(value);
   Value zero = createConstant(
       builder, loc, cast<TypedAttr>(builder.getZeroAttr(offset.getType())));
   SmallVector<Value> starts(type.getRank(), zero);

@@ -142,8 +142,8 @@ static std::optional<std::array<ProductDims, 2>> getBothDims(Operation *op) {
 /// nullopt if the result does not fit the operands, which nothing has verified.
 static std::optional<SmallVector<int64_t>>
 getExchanged(Operation *product, const ProductDims &left) {
-  auto type = cast<RankedTensorType>(product->getOperand(0).getType());
-  auto result = cast<RankedTensorType>(product->getResult(0).getType());
+  RankedTensorType type = getTensorType(product->getOperand(0));
+  RankedTensorType result = getTensorType(product->getResult(0));
   // The dims of the result are those for both operands, those of the first and
   // those of the second.
   int64_t first = left.batching.size();
@@ -173,7 +173,7 @@ bool zpp::exchangeOperands(Operation *product, ArrayRef<int64_t> order) {
                                     llvm::to_vector(llvm::reverse(precision))));
   product->setOperands({product->getOperand(1), product->getOperand(0)});
   Value result = product->getResult(0);
-  auto type = cast<RankedTensorType>(result.getType());
+  RankedTensorType type = getTensorType(result);
   result.setType(type.clone(applyPermutation(type.getShape(), order)));
   return true;
 }

@@ -154,6 +154,15 @@ std::optional<int64_t> zpp::getConstantInteger(Value value) {
   return data.getSplatValue<APInt>().getSExtValue();
 }
 
+RankedTensorType zpp::getTensorType(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+bool zpp::hasStaticShape(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape();
+}
+
 DenseElementsAttr zpp::getSplatConstant(Operation *op) {
   auto data = op && isNamed(op, guest::kConstant)
                   ? op->getAttrOfType<DenseElementsAttr>("value")

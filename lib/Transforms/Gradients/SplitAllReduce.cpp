@@ -252,7 +252,7 @@ private:
                        Operation *op, Value value, bool isPart, int64_t &dim) {
     if (isNamed(op, guest::kConvert))
       return value;
-    auto type = cast<RankedTensorType>(value.getType());
+    RankedTensorType type = getTensorType(value);
     Type element = type.getElementType();
     Value result;
     if (OpOperand *scaled = getScaled(op)) {
@@ -274,7 +274,7 @@ private:
       mapping.map(op->getOperand(0), value);
       result = rewriter.clone(*op, mapping)->getResult(0);
     }
-    result.setType(cast<RankedTensorType>(result.getType()).clone(element));
+    result.setType(getTensorType(result).clone(element));
     return result;
   }
 };

@@ -22,7 +22,7 @@ using namespace zpp::zero;
 //===----------------------------------------------------------------------===//
 
 int64_t StackOfLayers::getNumLayers() const {
-  return cast<RankedTensorType>(loop.getResult(number).getType()).getDimSize(0);
+  return getTensorType(loop.getResult(number)).getDimSize(0);
 }
 
 std::optional<StackOfLayers>
@@ -156,7 +156,7 @@ Operation *SumOfStacks::sendInLoop(const StackOfLayers &stack,
   Value value = write.layer;
   for (Operation *op : stack.steps)
     value = createLayerOf(builder, op, value, layers);
-  auto type = cast<RankedTensorType>(value.getType());
+  RankedTensorType type = getTensorType(value);
   Value before = createReshape(
       builder, loc, createLayerSlice(builder, loc, earlier, write.index),
       type.getShape());
@@ -173,8 +173,7 @@ Operation *SumOfStacks::sendInLoop(const StackOfLayers &stack,
   if (left.getType() == loop.getResult(number).getType()) {
     write.update->setOperand(1, value);
   } else {
-    ArrayRef<int64_t> shape =
-        cast<RankedTensorType>(value.getType()).getShape();
+    ArrayRef<int64_t> shape = getTensorType(value).getShape();
     value = createReshape(builder, loc, value, shape.drop_front());
     loop = writeNewStack(builder, loc, loop, value, layers, write.index);
     number = loop.getNumCarried() - 1;

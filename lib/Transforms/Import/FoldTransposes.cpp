@@ -73,7 +73,7 @@ static bool fold(Operation *sum) {
       auto *dim = llvm::find(order, getCollectiveDim(op));
       setCollectiveDim(op, dim - order.begin());
     }
-    auto type = cast<RankedTensorType>(op->getResult(0).getType());
+    RankedTensorType type = getTensorType(op->getResult(0));
     op->getResult(0).setType(
         type.clone(applyPermutation(type.getShape(), order)));
   }

@@ -205,8 +205,8 @@ private:
       return op->emitError("in the groups of a ")
              << getRoleName(collective.role)
              << " collective: " << collective.groupError;
-    auto whole = cast<RankedTensorType>(op->getOperand(0).getType());
-    auto part = cast<RankedTensorType>(op->getResult(0).getType());
+    RankedTensorType whole = getTensorType(op->getOperand(0));
+    RankedTensorType part = getTensorType(op->getResult(0));
     if (collective.kind == CollectiveKind::AllGather)
       std::swap(whole, part);
     int64_t dim = collective.dim;
@@ -292,8 +292,7 @@ private:
     bool isGather = collective.kind == CollectiveKind::AllGather;
     bool isAllReduce = collective.kind == CollectiveKind::AllReduce;
     Value operand = op->getOperand(0), result = op->getResult(0);
-    auto whole =
-        cast<RankedTensorType>((isGather ? result : operand).getType());
+    auto whole = getTensorType(isGather ? result : operand);
 
     Mesh plain = meshAttr.getMesh();
     SmallVector<FactorAttr> partitioned, held;

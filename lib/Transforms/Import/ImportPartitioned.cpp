@@ -240,7 +240,7 @@ private:
       bool isTransparent =
           user->getNumResults() == 1 &&
           isa<RankedTensorType>(value.getType()) &&
-          cast<RankedTensorType>(value.getType()).getRank() > 0 &&
+          getTensorType(value).getRank() > 0 &&
           (user->getNumOperands() == 1 ? isCast(user) : scales(user, value));
       if (!isTransparent) {
         isSliced = false;
@@ -258,7 +258,7 @@ private:
   static bool isCast(Operation *op) {
     if (!isConsistentMovement(op))
       return false;
-    auto type = cast<RankedTensorType>(op->getOperand(0).getType());
+    RankedTensorType type = getTensorType(op->getOperand(0));
     for (int64_t dim = 0; dim < type.getRank(); ++dim)
       if (type.getDimSize(dim) != 1 && getResultDim(op, dim))
         return true;
@@ -302,7 +302,7 @@ private:
     if (!groups)
       return std::nullopt;
     Scatter scatter{op, -1, {}, {}};
-    auto whole = cast<RankedTensorType>(op->getResult(0).getType());
+    RankedTensorType whole = getTensorType(op->getResult(0));
     for (auto &[slice, between] : slices) {
       std::optional<int64_t> dim = slice.dim;
       for (Operation *step : llvm::reverse(between))

@@ -55,7 +55,7 @@ static Value buildSlice(IRRewriter &builder, const SplitProducts &split,
 /// the whole tensor that it becomes.
 static void widen(IRRewriter &builder, const SplitProducts &split, Value value,
                   const Share &share) {
-  int64_t size = cast<RankedTensorType>(value.getType()).getDimSize(share.dim);
+  int64_t size = getTensorType(value).getDimSize(share.dim);
   value.setType(split.getWholeType(value.getType(), share));
   SmallVector<OpOperand *> outside;
   for (OpOperand &use : value.getUses())
@@ -195,7 +195,7 @@ private:
             static_cast<double>(getTrips(op)) * model->getExchangeUsec(bytes);
       first = std::move(view);
     }
-    int64_t part = getBytes(cast<RankedTensorType>(split.slice.getType()));
+    int64_t part = getBytes(getTensorType(split.slice));
     std::vector<int64_t> once =
         getSentBytes(mesh, CollectiveKind::AllGather, first->axes, part);
     int64_t trips = getTrips(split.gram);

@@ -53,7 +53,7 @@ static std::optional<int64_t> getProductDim(Operation *product,
                                             unsigned operand, int64_t dim) {
   if (!isNamed(product, guest::kDot))
     return getMovedDim(product, operand, dim);
-  auto type = cast<RankedTensorType>(product->getResult(0).getType());
+  RankedTensorType type = getTensorType(product->getResult(0));
   return operand == 0 ? 0 : type.getRank() - 1;
 }
 
@@ -280,8 +280,8 @@ private:
     }
     if (!isBroadcast)
       return share.kind == Kind::Splat ? std::nullopt : std::optional(share);
-    auto from = cast<RankedTensorType>(op->getOperand(0).getType());
-    auto to = cast<RankedTensorType>(op->getResult(0).getType());
+    RankedTensorType from = getTensorType(op->getOperand(0));
+    RankedTensorType to = getTensorType(op->getResult(0));
     if (share.kind != Kind::Whole || from.getNumElements() != 1)
       return std::nullopt;
     return Share{to.getNumElements() == 1 ? Kind::Whole : Kind::Splat};

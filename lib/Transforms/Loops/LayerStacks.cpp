@@ -52,7 +52,7 @@ std::optional<LayerWrite> zpp::getWriteOfAll(const CountedLoop &counted,
 
 WhileView zpp::writeNewStack(OpBuilder &builder, Location loc, WhileView loop,
                              Value layer, int64_t layers, Value index) {
-  auto type = cast<RankedTensorType>(layer.getType());
+  RankedTensorType type = getTensorType(layer);
   SmallVector<int64_t> shape(type.getShape());
   shape.insert(shape.begin(), layers);
   OpBuilder front(loop.getOperation());

@@ -38,7 +38,7 @@ static RankedTensorType getLayerType(Value stack) {
 }
 
 static int64_t getNumLayers(Value stack) {
-  return cast<RankedTensorType>(stack.getType()).getDimSize(0);
+  return getTensorType(stack).getDimSize(0);
 }
 
 /// Returns the number of the layer that `op` reads or writes at `index`;

@@ -19,15 +19,6 @@
 using namespace mlir;
 using namespace zpp;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
-static bool hasStaticShape(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type && type.hasStaticShape();
-}
-
 //===----------------------------------------------------------------------===//
 // Ops on a path
 //===----------------------------------------------------------------------===//
@@ -44,7 +35,7 @@ static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
   DenseElementsAttr data = getSplatConstant(provenances.getConstant(value));
   // A cast would round the value.
   if (!data || !llvm::all_of(provenances.getPath(value), changesShapeOnly) ||
-      data.getElementType() != typeOf(value).getElementType())
+      data.getElementType() != getTensorType(value).getElementType())
     return {};
   return data.getSplatValue<TypedAttr>();
 }
@@ -53,10 +44,11 @@ static TypedAttr getSplat(Value value, ProvenanceAnalysis &provenances) {
 /// several, -1 if it takes the whole tensor, or nullopt if it does something
 /// else.
 static std::optional<int64_t> getLayerDim(Operation *op) {
-  if (!hasStaticShape(op->getOperand(0)) || !hasStaticShape(op->getResult(0)))
+  if (!hasStaticShape(op->getOperand(0).getType()) ||
+      !hasStaticShape(op->getResult(0).getType()))
     return std::nullopt;
-  RankedTensorType from = typeOf(op->getOperand(0));
-  RankedTensorType to = typeOf(op->getResult(0));
+  RankedTensorType from = getTensorType(op->getOperand(0));
+  RankedTensorType to = getTensorType(op->getResult(0));
   if (from.getRank() != to.getRank())
     return std::nullopt;
   int64_t layerDim = -1;
@@ -77,7 +69,7 @@ static Value getPathOperand(WeightPath::Step &step,
                             ProvenanceAnalysis &provenances) {
   Operation *op = step.op;
   if (op->getNumResults() != 1 || op->getNumOperands() == 0 ||
-      !hasStaticShape(op->getResult(0)))
+      !hasStaticShape(op->getResult(0).getType()))
     return {};
   if (isElementwise(op)) {
     Value tensor;
@@ -117,12 +109,12 @@ SmallVector<Value> WeightPath::getIndices() const {
 }
 
 int64_t WeightPath::getNumLayers() const {
-  int64_t layers = layer ? typeOf(source).getDimSize(0) : 1;
+  int64_t layers = layer ? getTensorType(source).getDimSize(0) : 1;
   for (const Step &step : steps)
     if (choosesLayer(step.op))
-      layers = multiplySaturating(
-          layers,
-          typeOf(step.op->getOperand(0)).getDimSize(*getLayerDim(step.op)));
+      layers =
+          multiplySaturating(layers, getTensorType(step.op->getOperand(0))
+                                         .getDimSize(*getLayerDim(step.op)));
   return layers;
 }
 
@@ -181,7 +173,7 @@ std::optional<WeightPath> zpp::getWeightPath(Value value, Operation *gather,
       return std::nullopt;
     path.steps.push_back(std::move(step));
   }
-  if (!hasStaticShape(path.source))
+  if (!hasStaticShape(path.source.getType()))
     return std::nullopt;
   std::reverse(path.steps.begin(), path.steps.end());
   return path;
@@ -215,8 +207,8 @@ public:
   bool apply(Operation *op, WeightPath::Layer &layer) {
     if (op->getNumOperands() == 0)
       return false;
-    ArrayRef<int64_t> from = typeOf(op->getOperand(0)).getShape();
-    ArrayRef<int64_t> to = typeOf(op->getResult(0)).getShape();
+    ArrayRef<int64_t> from = getTensorType(op->getOperand(0)).getShape();
+    ArrayRef<int64_t> to = getTensorType(op->getResult(0)).getShape();
     if (to.size() < weight.size() ||
         to.take_back(weight.size()) != ArrayRef(weight))
       return false;
@@ -294,7 +286,7 @@ private:
 static RankedTensorType getIndexType(const WeightPath &path) {
   RankedTensorType widest;
   for (Value index : path.getIndices())
-    if (RankedTensorType type = typeOf(index);
+    if (RankedTensorType type = getTensorType(index);
         !widest ||
         type.getElementTypeBitWidth() > widest.getElementTypeBitWidth())
       widest = type;
@@ -312,7 +304,7 @@ static bool fitsIndexType(const WeightPath &path) {
 }
 
 std::optional<WeightPath> zpp::getLayerPath(const WeightPath &path) {
-  RankedTensorType stack = typeOf(path.source);
+  RankedTensorType stack = getTensorType(path.source);
   if (stack.getRank() < 2)
     return std::nullopt;
   WeightPath result{path.source, {}, WeightPath::Layer()};
@@ -323,7 +315,7 @@ std::optional<WeightPath> zpp::getLayerPath(const WeightPath &path) {
     if (!tracker.apply(op, *result.layer))
       return std::nullopt;
     steps = steps.drop_front();
-    if (!tracker.isOneLayer(typeOf(op->getResult(0)).getShape()))
+    if (!tracker.isOneLayer(getTensorType(op->getResult(0)).getShape()))
       continue;
     if (llvm::any_of(steps, [](const WeightPath::Step &step) {
           return choosesLayer(step.op);
@@ -355,7 +347,7 @@ public:
     if (changesShapeOnly(op))
       stack.value =
           createReshape(builder, loc, stack.value,
-                        getShape(typeOf(op->getResult(0)).getShape()));
+                        getShape(getTensorType(op->getResult(0)).getShape()));
     else if (isNamed(op, guest::kTranspose))
       transpose(op);
     else if (isNamed(op, guest::kSlice))
@@ -391,7 +383,7 @@ private:
     llvm::append_range(strides, getArrayOf(op, "strides"));
     stack.value =
         createSlice(builder, loc, stack.value, starts, limits, strides,
-                    getShape(typeOf(op->getResult(0)).getShape()));
+                    getShape(getTensorType(op->getResult(0)).getShape()));
   }
 
   /// Keeps all elements of the dim from which `op` chooses, as one more dim of
@@ -402,19 +394,21 @@ private:
       return;
     stack.value = createMoveDim(builder, loc, stack.value, numLayerDims() + dim,
                                 numLayerDims());
-    stack.layers.push_back(typeOf(op->getOperand(0)).getDimSize(dim));
-    stack.value = createReshape(builder, loc, stack.value,
-                                getShape(typeOf(op->getResult(0)).getShape()));
+    stack.layers.push_back(getTensorType(op->getOperand(0)).getDimSize(dim));
+    stack.value =
+        createReshape(builder, loc, stack.value,
+                      getShape(getTensorType(op->getResult(0)).getShape()));
   }
 
   void compute(const WeightPath::Step &step) {
     Operation *op = step.op;
-    RankedTensorType to = typeOf(op->getResult(0));
+    RankedTensorType to = getTensorType(op->getResult(0));
     SmallVector<Value> operands;
     for (TypedAttr splat : step.splats)
-      operands.push_back(splat ? createSplat(builder, loc, splat,
-                                             typeOf(stack.value).getShape())
-                               : stack.value);
+      operands.push_back(
+          splat ? createSplat(builder, loc, splat,
+                              getTensorType(stack.value).getShape())
+                : stack.value);
     auto properties =
         dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute());
     stack.value = createOp(builder, loc, op->getName().getStringRef(), operands,

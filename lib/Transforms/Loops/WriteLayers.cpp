@@ -135,7 +135,7 @@ static Entering enter(OpBuilder &builder, WhileView loop,
                                            [&](unsigned index) {
                                              return entering.values[index];
                                            }));
-  auto type = cast<RankedTensorType>(entering.values[counter.index].getType());
+  RankedTensorType type = getTensorType(entering.values[counter.index]);
   for (int64_t trip : llvm::seq(counter.trips)) {
     SmallVector<Value> &hidden = entering.hidden.emplace_back(entering.values);
     hidden[counter.index] =
@@ -272,7 +272,7 @@ static void addInPlace(const StackedSum &sum, ArrayRef<IRMapping> mappings) {
         mapping.lookup(write.update->getResult(0)).getDefiningOp();
     OpBuilder builder(update);
     Value layer = update->getOperand(1);
-    auto type = cast<RankedTensorType>(layer.getType());
+    RankedTensorType type = getTensorType(layer);
     Value before = createReshape(builder, add->getLoc(),
                                  createLayerSlice(builder, add->getLoc(), stack,
                                                   mapping.lookup(write.index)),
@@ -334,9 +334,9 @@ static void unroll(WhileView loop, const LoopCounter &counter,
     if (result.use_empty())
       continue;
     if (index == counter.index)
-      result.replaceAllUsesWith(createIndex(
-          builder, loop->getLoc(), cast<RankedTensorType>(result.getType()),
-          counter.begin + counter.trips * counter.step));
+      result.replaceAllUsesWith(
+          createIndex(builder, loop->getLoc(), getTensorType(result),
+                      counter.begin + counter.trips * counter.step));
     else if (loop.isInvariant(index))
       result.replaceAllUsesWith(entering.values[index]);
     else

@@ -43,9 +43,9 @@ static void peelFirst(WhileView loop, const LoopCounter &counter) {
       cloneBody(builder, loop.getBody(), loop->getOperands());
   // Counters begin at constants.
   Value next = left[counter.index];
-  left[counter.index] = createIndex(builder, loop->getLoc(),
-                                    cast<RankedTensorType>(next.getType()),
-                                    counter.begin + counter.step);
+  left[counter.index] =
+      createIndex(builder, loop->getLoc(), getTensorType(next),
+                  counter.begin + counter.step);
   loop->setOperands(left);
   eraseIfDead(next);
   if (counter.trips == 2)
@@ -72,7 +72,7 @@ static void peelLast(WhileView loop, const LoopCounter &counter) {
     use->set(left[cast<OpResult>(use->get()).getResultNumber()]);
   Operation *compare = loop.getPredicates().front().getDefiningOp();
   builder.setInsertionPoint(compare);
-  auto type = cast<RankedTensorType>(compare->getOperand(1).getType());
+  RankedTensorType type = getTensorType(compare->getOperand(1));
   compare->setOperand(
       1, createIndex(builder, compare->getLoc(), type,
                      counter.begin + (counter.trips - 1) * counter.step));

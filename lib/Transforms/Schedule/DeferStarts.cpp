@@ -244,9 +244,7 @@ private:
   /// True for a collective, not within another op, that moves few bytes.
   static bool isLight(Operation *op) {
     auto hasBytes = [](Type type) {
-      auto tensor = dyn_cast<RankedTensorType>(type);
-      return tensor && tensor.hasStaticShape() &&
-             tensor.getElementType().isIntOrFloat();
+      return hasStaticShape(type) && getElementTypeOrSelf(type).isIntOrFloat();
     };
     return isCollective(op) && llvm::all_of(op->getOperandTypes(), hasBytes) &&
            llvm::all_of(op->getResultTypes(), hasBytes) &&
@@ -309,8 +307,7 @@ private:
       if (isTied)
         continue;
       auto tie = llvm::find_if(op->getOperands(), [](Value operand) {
-        auto type = dyn_cast<RankedTensorType>(operand.getType());
-        return type && type.hasStaticShape();
+        return hasStaticShape(operand.getType());
       });
       if (tie == op->operand_end())
         return LeftAlone(describe(op) + " has no operand to tie");

@@ -12,7 +12,7 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Origin.h"
 #include "zpp/Analysis/Remarks.h"
-#include "zpp/Dialect/Guest/Names.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -237,10 +237,7 @@ private:
   static Decision<> mayOutline(const Outlined &chain) {
     if (chain.outputs.empty())
       return LeftAlone("nothing reads its result");
-    auto isStatic = [](Value value) {
-      auto type = dyn_cast<RankedTensorType>(value.getType());
-      return type && type.hasStaticShape();
-    };
+    auto isStatic = [](Value value) { return hasStaticShape(value.getType()); };
     if (!llvm::all_of(chain.inputs, isStatic) ||
         !llvm::all_of(chain.outputs, isStatic))
       return LeftAlone("a tensor that it reads or makes has no static shape");

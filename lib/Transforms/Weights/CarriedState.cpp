@@ -9,6 +9,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/StablehloBuilder.h"
 #include "zpp/Transforms/Attributes.h"
 
@@ -51,7 +52,7 @@ void zpp::carryState(Operation *manual, ArrayRef<CarriedTensor> tensors) {
   if (auto before = module->getAttrOfType<ArrayAttr>(kStateAttr))
     llvm::append_range(list, before);
   for (const CarriedTensor &tensor : tensors) {
-    auto type = cast<RankedTensorType>(tensor.after.getType());
+    RankedTensorType type = getTensorType(tensor.after);
     int64_t elements = type.getNumElements();
     results.push_back(reshape(tensor.after, elements));
     auto global =
@@ -78,9 +79,8 @@ void zpp::carryState(Operation *manual, ArrayRef<CarriedTensor> tensors) {
   for (const CarriedTensor &tensor : tensors)
     if (UnrealizedConversionCastOp before = tensor.before) {
       Value flat = region.getArgument(numOperands + taken++);
-      before.getResult(0).replaceAllUsesWith(reshape(
-          flat,
-          cast<RankedTensorType>(before.getResult(0).getType()).getShape()));
+      before.getResult(0).replaceAllUsesWith(
+          reshape(flat, getTensorType(before.getResult(0)).getShape()));
       before.erase();
     }
   Operation *end = function.getBody().front().getTerminator();

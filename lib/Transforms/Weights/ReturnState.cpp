@@ -87,9 +87,8 @@ private:
   /// True if zeros, or a new token, can stand for `value` where it is not
   /// needed.
   static bool isReplaceable(Value value) {
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    return isToken(value) || (type && type.hasStaticShape() &&
-                              type.getElementType().isIntOrFloat());
+    return isToken(value) || (hasStaticShape(value.getType()) &&
+                              getElementTypeOrSelf(value).isIntOrFloat());
   }
 
   /// Adds those that nothing can stand for.
@@ -187,11 +186,10 @@ private:
       bool orders = isToken(value);
       if ((!value.getDefiningOp() && !orders) || needed.contains(value))
         continue;
-      operand.set(orders
-                      ? createOp(builder, value.getLoc(), guest::kCreateToken,
-                                 ValueRange(), value.getType())
-                      : createZeros(builder, value.getLoc(),
-                                    cast<RankedTensorType>(value.getType())));
+      operand.set(
+          orders ? createOp(builder, value.getLoc(), guest::kCreateToken,
+                            ValueRange(), value.getType())
+                 : createZeros(builder, value.getLoc(), getTensorType(value)));
       needed.add(operand.get());
     }
   }

@@ -184,7 +184,7 @@ private:
                                     const UpdatedWeight &weight) {
     StablehloBuilder stablehlo(builder, loc);
     RankedTensorType type = weight.getWhole();
-    auto part = cast<RankedTensorType>(weight.getOperand().getType());
+    RankedTensorType part = getTensorType(weight.getOperand());
     auto as = [&](Value value, RankedTensorType wanted) {
       return stablehlo.convert(stablehlo.reshape(value, wanted.getShape()),
                                wanted.getElementType());
@@ -193,12 +193,12 @@ private:
       return {as(weight.held, type), as(weight.slice->getResult(0), part)};
     Value held = weight.held;
     for (Operation *op : llvm::reverse(weight.path)) {
-      auto from = cast<RankedTensorType>(op->getOperand(0).getType());
+      RankedTensorType from = getTensorType(op->getOperand(0));
       if (auto order = op->getAttrOfType<DenseI64ArrayAttr>("permutation")) {
         SmallVector<int64_t> inverse(order.size());
         for (auto [result, operand] : llvm::enumerate(order.asArrayRef()))
           inverse[operand] = result;
-        auto shape = cast<RankedTensorType>(held.getType()).getShape();
+        auto shape = getTensorType(held).getShape();
         held = stablehlo.permute(held, shape, inverse);
       } else {
         held = as(held, from);

@@ -112,8 +112,8 @@ UpdatedWeights::getOffsets(const UpdatedWeight &weight) const {
     std::optional<ReplicaGroups> groups = readReplicaGroups(gather.op, error);
     if (!groups)
       return LeftAlone(error);
-    int64_t size = cast<RankedTensorType>(gather.op->getOperand(0).getType())
-                       .getDimSize(gather.dim);
+    int64_t size =
+        getTensorType(gather.op->getOperand(0)).getDimSize(gather.dim);
     std::vector<int64_t> places(copies.partitions, -1);
     for (const std::vector<int64_t> &group : *groups)
       for (auto [place, device] : llvm::enumerate(group))
@@ -173,7 +173,7 @@ static int64_t getOuter(RankedTensorType type, int64_t dim) {
 /// On the way from the one to the other, elements keep their order.
 bool UpdatedWeights::isAtOffsets(const PartitionSlice &slice,
                                  const UpdatedWeight &weight) {
-  auto from = cast<RankedTensorType>(slice.op->getOperand(0).getType());
+  RankedTensorType from = getTensorType(slice.op->getOperand(0));
   RankedTensorType to = weight.getWhole();
   if (from.getNumElements() != to.getNumElements())
     return false;

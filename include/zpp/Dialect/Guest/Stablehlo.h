@@ -15,6 +15,7 @@
 #define ZPP_DIALECT_GUEST_STABLEHLO_H
 
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
 #include "zpp/Dialect/Guest/Names.h"
 #include "zpp/Support/CollectiveCost.h"
@@ -73,6 +74,12 @@ bool comparesLess(mlir::Operation *op);
 /// `stablehlo.constant` defines it; nullopt otherwise.
 /// ProvenanceAnalysis::getConstantInteger looks further.
 std::optional<int64_t> getConstantInteger(mlir::Value value);
+
+/// Returns the type of a tensor.
+mlir::RankedTensorType getTensorType(mlir::Value value);
+
+/// True for a tensor whose shape is known.
+bool hasStaticShape(mlir::Type type);
 
 /// Returns the elements of `op`, a constant of equal ones; null for other ops
 /// and for none.

@@ -20,10 +20,6 @@
 
 namespace zpp::zero {
 
-inline mlir::RankedTensorType getTensorType(mlir::Value value) {
-  return mlir::cast<mlir::RankedTensorType>(value.getType());
-}
-
 /// A term that is still to be sent.
 struct GradientTerm {
   OuterHops hops;

@@ -114,7 +114,7 @@ double OuterHops::getUsec(int64_t layers, const LinkModel &model) const {
 
 int64_t OuterHops::getMoreBytes() const {
   int64_t partial = getPartialType().getLocalType().getNumElements();
-  auto gradient = cast<RankedTensorType>(result->getResult(0).getType());
+  RankedTensorType gradient = getTensorType(result->getResult(0));
   return std::max<int64_t>(
       0, multiplySaturating(partial - gradient.getNumElements(), 4));
 }
@@ -154,8 +154,7 @@ Value OuterHops::build(OpBuilder &builder, Value partial, int64_t layers,
   };
   ShardType type = getPartialType();
   auto shape = [](Value value) {
-    return SmallVector<int64_t>(
-        cast<RankedTensorType>(value.getType()).getShape());
+    return SmallVector<int64_t>(getTensorType(value).getShape());
   };
   if (hasLayerFactor) {
     // The layer is the most significant factor of the dim.

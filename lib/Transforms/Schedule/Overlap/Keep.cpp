@@ -126,8 +126,7 @@ private:
         auto [oldest, bytes] = queue.front();
         inFlight -= bytes;
         Value result = oldest->getResult(0);
-        if (auto type = dyn_cast<RankedTensorType>(result.getType());
-            type && type.hasStaticShape())
+        if (hasStaticShape(result.getType()))
           tieAfter(result, wait);
       }
       op = waits[wait++];

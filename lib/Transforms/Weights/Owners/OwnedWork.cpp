@@ -18,11 +18,11 @@ using namespace zpp;
 using namespace zpp::zero;
 
 RankedTensorType OwnedWork::getWholeType() const {
-  return cast<RankedTensorType>(whole.getType());
+  return getTensorType(whole);
 }
 
 RankedTensorType OwnedWork::getResultType() const {
-  return cast<RankedTensorType>(result.getType());
+  return getTensorType(result);
 }
 
 std::vector<AxisRef> OwnedWork::getAxes() const {

@@ -35,9 +35,8 @@ static Value joinLayers(OpBuilder &builder, Location loc,
   if (stack.layers.empty())
     return stack.value;
   int64_t layers = llvm::product_of(stack.layers);
-  SmallVector<int64_t> shape(cast<RankedTensorType>(stack.value.getType())
-                                 .getShape()
-                                 .drop_front(stack.layers.size()));
+  SmallVector<int64_t> shape(
+      getTensorType(stack.value).getShape().drop_front(stack.layers.size()));
   SmallVector<int64_t> flat{layers};
   llvm::append_range(flat, shape);
   shape[dim] *= layers;

@@ -18,7 +18,7 @@ using namespace zpp::zero;
 /// The stack that loop `kept` begins with, of layers of the type of `layer`.
 static Value createEmptyStack(OpBuilder &builder, const KeepInLoop &kept,
                               Value layer) {
-  auto type = cast<RankedTensorType>(layer.getType());
+  RankedTensorType type = getTensorType(layer);
   SmallVector<int64_t> shape{kept.loop.trips};
   llvm::append_range(shape, type.getShape());
   return createZeros(builder, kept.loop.loop->getLoc(), type.clone(shape));

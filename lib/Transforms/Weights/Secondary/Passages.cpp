@@ -10,6 +10,7 @@
 #include "zpp/Dialect/Guest/LayerOps.h"
 #include "zpp/Dialect/Guest/ManualComputation.h"
 #include "zpp/Dialect/Guest/ReplicaGroups.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -53,7 +54,7 @@ void zpp::zero::openPassages(ModuleOp module,
     SmallVector<Passage *> leaving, entering;
     SmallVector<Value> results, operands;
     for (Passage &passage : passages) {
-      auto type = cast<RankedTensorType>(passage.local.getType());
+      RankedTensorType type = getTensorType(passage.local);
       if (passage.from == computation && !passage.entries.empty()) {
         leaving.push_back(&passage);
         results.push_back(createReshape(builder, passage.local.getLoc(),
@@ -74,9 +75,9 @@ void zpp::zero::openPassages(ModuleOp module,
     for (auto [index, passage] : llvm::enumerate(entering)) {
       UnrealizedConversionCastOp entry = passage->entries[computation];
       Value flat = body.getArgument(numOperands + index);
-      entry.getResult(0).replaceAllUsesWith(createReshape(
-          builder, flat.getLoc(), flat,
-          cast<RankedTensorType>(entry.getResult(0).getType()).getShape()));
+      entry.getResult(0).replaceAllUsesWith(
+          createReshape(builder, flat.getLoc(), flat,
+                        getTensorType(entry.getResult(0)).getShape()));
       entry.erase();
     }
   }
