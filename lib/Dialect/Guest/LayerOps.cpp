@@ -124,16 +124,6 @@ static Value createConvert(OpBuilder &builder, Location loc, Value value,
              : createOp(builder, loc, guest::kConvert, value, type);
 }
 
-Value zpp::createSlice(OpBuilder &builder, Location loc, Value value,
-                       ArrayRef<int64_t> starts, ArrayRef<int64_t> limits,
-                       ArrayRef<int64_t> strides, ArrayRef<int64_t> shape) {
-  return createOp(builder, loc, guest::kSlice, value,
-                  getTensorType(value).clone(shape),
-                  {getArray(builder, "start_indices", starts),
-                   getArray(builder, "limit_indices", limits),
-                   getArray(builder, "strides", strides)});
-}
-
 Value zpp::createLayerSlice(OpBuilder &builder, Location loc, Value stack,
                             ArrayRef<Value> indices) {
   RankedTensorType type = getTensorType(stack);

@@ -345,9 +345,7 @@ public:
     Operation *op = step.op;
     loc = op->getLoc();
     if (changesShapeOnly(op))
-      stack.value =
-          createReshape(builder, loc, stack.value,
-                        getShape(getTensorType(op->getResult(0)).getShape()));
+      stack.value = createReshape(builder, loc, stack.value, getShape(op));
     else if (isNamed(op, guest::kTranspose))
       transpose(op);
     else if (isNamed(op, guest::kSlice))
@@ -361,11 +359,11 @@ public:
 private:
   int64_t numLayerDims() const { return stack.layers.size(); }
 
-  /// [layers..., shape...]
-  SmallVector<int64_t> getShape(ArrayRef<int64_t> shape) const {
-    SmallVector<int64_t> result(stack.layers);
-    llvm::append_range(result, shape);
-    return result;
+  /// [layers..., the dims of the result of `op`...]
+  SmallVector<int64_t> getShape(Operation *op) const {
+    SmallVector<int64_t> shape(stack.layers);
+    llvm::append_range(shape, getTensorType(op->getResult(0)).getShape());
+    return shape;
   }
 
   void transpose(Operation *op) {
@@ -376,14 +374,17 @@ private:
   }
 
   void slice(Operation *op) {
-    SmallVector<int64_t> starts(numLayerDims(), 0), limits(stack.layers),
-        strides(numLayerDims(), 1);
-    llvm::append_range(starts, getArrayOf(op, "start_indices"));
-    llvm::append_range(limits, getArrayOf(op, "limit_indices"));
-    llvm::append_range(strides, getArrayOf(op, "strides"));
-    stack.value =
-        createSlice(builder, loc, stack.value, starts, limits, strides,
-                    getShape(getTensorType(op->getResult(0)).getShape()));
+    auto getAttr = [&](StringRef name, ArrayRef<int64_t> ofLayers) {
+      SmallVector<int64_t> numbers(ofLayers);
+      llvm::append_range(numbers, getArrayOf(op, name));
+      return builder.getNamedAttr(name, builder.getDenseI64ArrayAttr(numbers));
+    };
+    SmallVector<int64_t> zeros(numLayerDims(), 0), ones(numLayerDims(), 1);
+    stack.value = createOp(builder, loc, guest::kSlice, stack.value,
+                           getTensorType(stack.value).clone(getShape(op)),
+                           {getAttr("start_indices", zeros),
+                            getAttr("limit_indices", stack.layers),
+                            getAttr("strides", ones)});
   }
 
   /// Keeps all elements of the dim from which `op` chooses, as one more dim of
@@ -395,14 +396,11 @@ private:
     stack.value = createMoveDim(builder, loc, stack.value, numLayerDims() + dim,
                                 numLayerDims());
     stack.layers.push_back(getTensorType(op->getOperand(0)).getDimSize(dim));
-    stack.value =
-        createReshape(builder, loc, stack.value,
-                      getShape(getTensorType(op->getResult(0)).getShape()));
+    stack.value = createReshape(builder, loc, stack.value, getShape(op));
   }
 
   void compute(const WeightPath::Step &step) {
     Operation *op = step.op;
-    RankedTensorType to = getTensorType(op->getResult(0));
     SmallVector<Value> operands;
     for (TypedAttr splat : step.splats)
       operands.push_back(
@@ -412,7 +410,7 @@ private:
     auto properties =
         dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute());
     stack.value = createOp(builder, loc, op->getName().getStringRef(), operands,
-                           to.clone(getShape(to.getShape())),
+                           getTensorType(op->getResult(0)).clone(getShape(op)),
                            properties ? properties.getValue()
                                       : ArrayRef<NamedAttribute>());
   }

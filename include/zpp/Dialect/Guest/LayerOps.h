@@ -43,13 +43,6 @@ mlir::Value createSplat(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value createZeros(mlir::OpBuilder &builder, mlir::Location loc,
                         mlir::RankedTensorType type);
 
-/// The elements starts[i], starts[i] + strides[i], .. below limits[i] of each
-/// dim i; `shape` is that of the result.
-mlir::Value createSlice(mlir::OpBuilder &builder, mlir::Location loc,
-                        mlir::Value value, llvm::ArrayRef<int64_t> starts,
-                        llvm::ArrayRef<int64_t> limits,
-                        llvm::ArrayRef<int64_t> strides,
-                        llvm::ArrayRef<int64_t> shape);
 /// The elements of `stack` at `indices`, one for each of the first dims, which
 /// the result does not have. Indices may have different integer types.
 mlir::Value createLayerSlice(mlir::OpBuilder &builder, mlir::Location loc,
