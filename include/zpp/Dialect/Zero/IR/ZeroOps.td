@@ -258,6 +258,10 @@ def Zero_DecodeOp : Zero_Op<"decode", [Pure]> {
 
 def Zero_Data : AnyTypeOf<[AnyStaticShapeTensor, AnyStaticShapeMemRef]>;
 
+/// How the format of a local op ends.
+defvar Zero_Into = "`into` $init attr-dict\n`:` type($input) `into` type($init) "
+                   "(`->` type($results)^)?";
+
 /// An op on local data with one input and one destination, tensors or buffers.
 class Zero_LocalOp<string mnemonic, dag extraArguments,
                    list<Trait> traits = []>
@@ -301,10 +305,7 @@ def Zero_PackSlicesOp
     - C2: the destination has the shape of the chunk form of the input and its
       element type; or it is CxBxi8, where B is the number of bytes of a chunk.
   }];
-  let assemblyFormat = [{
-    $input `slices` $slices `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat("$input `slices` $slices ", Zero_Into);
 }
 
 def Zero_UnpackSlicesOp
@@ -321,10 +322,7 @@ def Zero_UnpackSlicesOp
       by chunk, and its element type; or its elements are bytes, and its last
       dim has the bytes of a chunk.
   }];
-  let assemblyFormat = [{
-    $input `slices` $slices `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat("$input `slices` $slices ", Zero_Into);
 }
 
 def Zero_QuantizeOp
@@ -348,10 +346,8 @@ def Zero_QuantizeOp
     - C2: `slices` fits the input.
     - C3: the destination is CxBxi8 with C chunks of B bytes.
   }];
-  let assemblyFormat = [{
-    $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "$input `quant` $quant (`slices` $slices^)? ", Zero_Into);
 }
 
 def Zero_DequantizeOp
@@ -369,10 +365,8 @@ def Zero_DequantizeOp
     - C3: the last dim of the input has the bytes of a chunk; the other dims
       number the chunks.
   }];
-  let assemblyFormat = [{
-    $input `quant` $quant (`slices` $slices^)? `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "$input `quant` $quant (`slices` $slices^)? ", Zero_Into);
 }
 
 /// An op that also reads what is held of a tensor, of the type of that tensor.
@@ -443,10 +437,8 @@ def Zero_ReduceOp
     - C2: the input has the shape of the destination after a leading dim of at
       least 1.
   }];
-  let assemblyFormat = [{
-    custom<ReduceKind>($kind) $input `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "custom<ReduceKind>($kind) $input ", Zero_Into);
 }
 
 def Zero_DequantizeReduceOp
@@ -463,10 +455,8 @@ def Zero_DequantizeReduceOp
     - C2: the input is CxBxi8 with at least 1 chunk, and B bytes hold as many
       elements as the destination has.
   }];
-  let assemblyFormat = [{
-    custom<ReduceKind>($kind) $input `quant` $quant `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "custom<ReduceKind>($kind) $input `quant` $quant ", Zero_Into);
 }
 
 def Zero_DequantizeReduceQuantizeOp
@@ -488,12 +478,9 @@ def Zero_DequantizeReduceQuantizeOp
     - C4: if one of `quant` and `to` rotates, so does the other, and `slices`
       move the groups as a whole. The sums then stay rotated.
   }];
-  let assemblyFormat = [{
-    custom<ReduceKind>($kind) $input `quant` $quant `partial` $partial
-    `to` $to `slices` $slices
-    `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "custom<ReduceKind>($kind) $input `quant` $quant `partial` $partial "
+      "`to` $to `slices` $slices ", Zero_Into);
 }
 
 class Zero_ExchangeOp<string mnemonic, dag extraArguments>
@@ -525,11 +512,9 @@ def Zero_AllToAllOp
     - C2: the destination has the shape of the chunk form.
     - C3: the element types agree, or both are floats and there is `wire`.
   }];
-  let assemblyFormat = [{
-    $input `along` custom<Axes>($along) `on` $mesh (`slices` $slices^)?
-    (`wire` $wire^)? `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "$input `along` custom<Axes>($along) `on` $mesh (`slices` $slices^)? "
+      "(`wire` $wire^)? ", Zero_Into);
 }
 
 def Zero_AllGatherChunksOp
@@ -544,10 +529,8 @@ def Zero_AllGatherChunksOp
     - C1: the destination has a leading dim of the group's size, followed by the
       shape of the input, and the element type of the input.
   }];
-  let assemblyFormat = [{
-    $input `along` custom<Axes>($along) `on` $mesh `into` $init attr-dict
-    `:` type($input) `into` type($init) (`->` type($results)^)?
-  }];
+  let assemblyFormat = !strconcat(
+      "$input `along` custom<Axes>($along) `on` $mesh ", Zero_Into);
 }
 
 //===----------------------------------------------------------------------===//
