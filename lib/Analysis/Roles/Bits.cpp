@@ -170,6 +170,6 @@ std::optional<std::string> Bits::explain(Value operand, Value result) const {
   Type read = readAs.lookup(result), made = madeOf.lookup(operand);
   if (!read && !made)
     return std::nullopt;
-  return read ? "the step reads them as " + printType(read)
-              : "the step has made them of " + printType(made);
+  return read ? "the step reads them as " + toText(read)
+              : "the step has made them of " + toText(made);
 }

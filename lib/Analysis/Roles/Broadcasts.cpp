@@ -95,7 +95,7 @@ private:
     StringRef wanted = isNegated ? " NE" : " EQ";
     Attribute direction = op->getAttr("comparison_direction");
     SmallVector<Node> operands = graph.getOperands(node);
-    return direction && StringRef(printAttribute(direction)).contains(wanted) &&
+    return direction && StringRef(toText(direction)).contains(wanted) &&
            operands[0] >= 0 && operands[1] >= 0 &&
            ((isDistinct(operands[0], sum) && isShared(operands[1])) ||
             (isDistinct(operands[1], sum) && isShared(operands[0])));

@@ -19,12 +19,6 @@ static std::string describeInput(BlockArgument input) {
   return "step input " + std::to_string(input.getArgNumber());
 }
 
-std::string zpp::printType(Type type) {
-  std::string text;
-  llvm::raw_string_ostream(text) << type;
-  return text;
-}
-
 /// Returns the type of the elements that `op` gathers, if it gathers one tensor
 /// of static shape; null otherwise.
 static Type getGatheredElement(Operation *op) {
@@ -56,7 +50,7 @@ std::optional<Objection> RoleFinder::checkGather(StepCollective &gather,
   if (isQuantized && width != 8)
     return Objection{Rule::Form,
                      "the step has quantized what it gathers, to " +
-                         printType(element) +
+                         toText(element) +
                          "; if it gathers first and quantizes then, zpp can "
                          "quantize and keep secondary partitions"};
   candidate.isInteger =
@@ -81,10 +75,9 @@ std::optional<Objection> RoleFinder::checkGather(StepCollective &gather,
   Type from = candidate.input ? getElementTypeOrSelf(candidate.input.getType())
                               : element;
   if (!candidate.isInteger && candidate.input && !isa<FloatType>(from))
-    return Objection{
-        Rule::Input,
-        "it gathers data, not a weight: " + describeInput(candidate.input) +
-            " has elements of type " + printType(from)};
+    return Objection{Rule::Input, "it gathers data, not a weight: " +
+                                      describeInput(candidate.input) +
+                                      " has elements of type " + toText(from)};
   candidate.isCertain = candidate.isInteger ? isDeclared(candidate)
                         : candidate.input ? isDeclared(candidate) ||
                                                 flow.isReturned(candidate.input)
@@ -367,7 +360,7 @@ private:
           Rule::Input,
           "it gathers data, not a weight: " + describeInput(candidate.input) +
               " has elements of type " +
-              printType(getElementTypeOrSelf(candidate.input.getType())) +
+              toText(getElementTypeOrSelf(candidate.input.getType())) +
               ", and no layer takes it as its weight; weights-of names "
               "weights"};
     // Of all keys, the one with the most gradients counts. An input that the

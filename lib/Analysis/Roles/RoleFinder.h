@@ -221,8 +221,6 @@ private:
 /// True for a tensor of static shape that can be quantized.
 bool isFloatTensor(mlir::Type type);
 
-std::string printType(mlir::Type type);
-
 /// True if an axis of `axes` contains all of `ref`.
 bool covers(llvm::ArrayRef<AxisRef> axes, const AxisRef &ref);
 

@@ -27,7 +27,7 @@ static constexpr llvm::StringLiteral kListEnd = "]>";
 static std::optional<SmallVector<std::string>> readShardings(Attribute attr) {
   if (!attr)
     return std::nullopt;
-  std::string text = printAttribute(attr);
+  std::string text = toText(attr);
   StringRef rest = text;
   if (!rest.consume_front(kListBegin) || !rest.consume_back(kListEnd))
     return std::nullopt;
@@ -57,7 +57,7 @@ SmallVector<std::string> zpp::getShardingDims(Attribute attribute) {
   SmallVector<std::string> shardings;
   if (!attribute)
     return shardings;
-  std::string text = printAttribute(attribute);
+  std::string text = toText(attribute);
   llvm::Regex regex("<@[^,>]*, ([^>]*)>");
   SmallVector<StringRef, 2> match;
   for (StringRef rest = text; regex.match(rest, &match);
@@ -130,7 +130,7 @@ std::string zpp::getSharedNothingSharding(Operation *manual) {
         mesh = match[1].str();
     }
   }
-  std::string axes = printAttribute(manual->getAttr(kManualAxes));
+  std::string axes = toText(manual->getAttr(kManualAxes));
   size_t begin = axes.find('{'), end = axes.find('}');
   if (mesh.empty() || begin == std::string::npos || end == std::string::npos)
     return "";

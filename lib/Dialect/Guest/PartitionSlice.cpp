@@ -61,7 +61,7 @@ static std::optional<bool> compareIndices(Operation *op, int64_t a, int64_t b) {
   Attribute attribute = op->getAttr("comparison_direction");
   if (!attribute || a < 0 || b < 0)
     return std::nullopt;
-  std::string text = printAttribute(attribute);
+  std::string text = toText(attribute);
   return llvm::StringSwitch<std::optional<bool>>(
              StringRef(text).rtrim('>').rsplit(' ').second)
       .Case("EQ", a == b)

@@ -95,7 +95,7 @@ std::optional<ProductDims> zpp::getProductDims(Operation *op,
                                                 : "dot_dimension_numbers");
   if (!numbers)
     return std::nullopt;
-  std::string text = printAttribute(numbers);
+  std::string text = toText(numbers);
   if (isConvolution) {
     if (operand == 0)
       return std::nullopt;
@@ -113,7 +113,7 @@ LookupDims zpp::getLookupDims(Operation *op, StringRef name) {
   Attribute numbers = op->getAttr(name);
   if (!numbers)
     return dims;
-  std::string text = printAttribute(numbers);
+  std::string text = toText(numbers);
   // The names of a gather, and those of a scatter.
   for (StringRef dropped : {"collapsed_slice_dims", "operand_batching_dims",
                             "inserted_window_dims", "input_batching_dims"})

@@ -44,7 +44,7 @@ std::optional<ModuleMesh> zpp::getModuleMesh(Operation *op) {
   Attribute attr = op->getAttr("mesh");
   if (!isNamed(op, "sdy.mesh") || !attr)
     return std::nullopt;
-  std::string text = printAttribute(attr);
+  std::string text = toText(attr);
   auto [axesText, devicesText] = StringRef(text).split("device_ids");
   std::vector<MeshAxis> axes;
   llvm::Regex axis("\"([^\"]*)\" *= *([0-9]+)");
@@ -126,7 +126,7 @@ getDevices(Operation *op, ReplicaGroups groups, std::string &error) {
       getModuleCopies(op->getParentOfType<ModuleOp>());
   Attribute channel = op->getAttr("channel_handle");
   bool hasChannel =
-      channel && llvm::Regex("handle *= *[1-9]").match(printAttribute(channel));
+      channel && llvm::Regex("handle *= *[1-9]").match(toText(channel));
   // Ids are flattened, or are those of replicas that are one device each.
   if (partitions <= 1 || op->hasAttr("use_global_device_ids"))
     return groups;
@@ -167,7 +167,7 @@ std::optional<std::string> zpp::getGroupMeshName(Operation *op) {
   if (!attr || isa<DenseIntElementsAttr>(attr))
     return std::nullopt;
   SmallVector<StringRef> match;
-  std::string text = printAttribute(attr);
+  std::string text = toText(attr);
   if (!llvm::Regex("replica_group_mesh_axes<mesh *= *@\"?([^,\" ]+)")
            .match(text, &match))
     return std::nullopt;
@@ -196,15 +196,15 @@ static std::optional<ReplicaGroups>
 readListedGroups(Operation *op, DenseIntElementsAttr list, std::string &error) {
   auto type = cast<ShapedType>(list.getType());
   if (type.getRank() != 2)
-    return fail(error, "expected replica groups of rank 2, but got " +
-                           printAttribute(list));
+    return fail(error,
+                "expected replica groups of rank 2, but got " + toText(list));
   // As an attribute, a splat or an empty list takes no memory, whatever its
   // type says.
   if (type.getDimSize(0) > kMaxDevices ||
       multiplySaturating(type.getDimSize(0), type.getDimSize(1)) > kMaxDevices)
     return fail(error, "expected at most " + Twine(kMaxDevices) +
                            " ids in the replica groups, but got " +
-                           printAttribute(list));
+                           toText(list));
   ReplicaGroups groups(type.getDimSize(0));
   for (auto [index, device] : llvm::enumerate(list.getValues<APInt>()))
     // Groups of unequal size are padded with -1.
@@ -218,7 +218,7 @@ readListedGroups(Operation *op, DenseIntElementsAttr list, std::string &error) {
 ///   [#stablehlo.axis_ref<name = "gpu", sub_axis_info = (1)2>]>
 static std::optional<ReplicaGroups>
 readNamedGroups(Operation *op, Attribute attr, std::string &error) {
-  std::string text = printAttribute(attr);
+  std::string text = toText(attr);
   std::optional<std::string> name = getGroupMeshName(op);
   if (!name)
     return fail(error, "expected replica groups as a dense list or as mesh "
@@ -300,7 +300,7 @@ bool zpp::hasUnappliedShardings(ModuleOp module) {
     if (auto text = dyn_cast_or_null<StringAttr>(attr))
       return text.getValue().contains("devices=");
     // #sdy.sharding<@mesh, [{"node"}, {}]>, where {} is not divided.
-    return attr && StringRef(printAttribute(attr)).contains("{\"");
+    return attr && StringRef(toText(attr)).contains("{\"");
   };
   bool isSharded = false;
   bool isManual = containsOp(module, [&](Operation *op) {
@@ -335,7 +335,7 @@ std::string AutomaticAxes::read(Operation *manual) {
   auto module = manual->getParentOfType<ModuleOp>();
   if (!axes || !module)
     return "";
-  std::string text = printAttribute(axes);
+  std::string text = toText(axes);
   for (Operation &symbol : module.getOps()) {
     std::optional<ModuleMesh> mesh = getModuleMesh(&symbol);
     if (!mesh || mesh->mesh.numDevices() == 1)

@@ -31,12 +31,6 @@ bool zpp::containsOp(Operation *root,
       .wasInterrupted();
 }
 
-std::string zpp::printAttribute(Attribute attr) {
-  std::string text;
-  llvm::raw_string_ostream(text) << attr;
-  return text;
-}
-
 StringRef zpp::getCallTarget(Operation *op) {
   if (!isNamed(op, "stablehlo.custom_call"))
     return "";
@@ -103,7 +97,7 @@ bool zpp::isSum(Operation *op) {
   if (op->getNumRegions() == 0) {
     // shard.reduce_scatter: a kind that defaults to sum.
     Attribute reduction = op->getAttr("reduction");
-    return !reduction || StringRef(printAttribute(reduction)).contains("sum");
+    return !reduction || StringRef(toText(reduction)).contains("sum");
   }
   Operation *reducer = getReducer(op);
   return reducer && isNamed(reducer, "stablehlo.add");
@@ -144,7 +138,7 @@ bool zpp::comparesLess(Operation *op) {
   Attribute direction = isNamed(op, "stablehlo.compare")
                             ? op->getAttr("comparison_direction")
                             : Attribute();
-  return direction && StringRef(printAttribute(direction)).contains(" LT");
+  return direction && StringRef(toText(direction)).contains(" LT");
 }
 
 std::optional<int64_t> zpp::getConstantInteger(Value value) {

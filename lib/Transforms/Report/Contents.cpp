@@ -9,6 +9,7 @@
 
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Guest/While.h"
 #include "zpp/Support/Limits.h"
 #include "zpp/Transforms/Attributes.h"
@@ -30,10 +31,7 @@ static std::string getLocationText(Location loc) {
   std::string text = getFileLocation(loc);
   if (text.empty())
     text = describeLocation(loc);
-  if (!text.empty())
-    return text;
-  llvm::raw_string_ostream(text) << loc;
-  return text;
+  return text.empty() ? toText(loc) : text;
 }
 
 /// Returns the bytes of the result of `op`: a tensor, or its last operand, a

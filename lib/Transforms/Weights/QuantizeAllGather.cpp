@@ -12,6 +12,7 @@
 #include "zpp/Analysis/Provenance.h"
 #include "zpp/Analysis/Schedule.h"
 #include "zpp/Analysis/TypeBytes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Support/Placement.h"
 #include "zpp/Transforms/Passes.h"
 
@@ -124,8 +125,7 @@ private:
     ShardType from = gather.getOperand().getType();
     Type element = from.getGlobal().getElementType();
     if (!isQuantizable(element)) {
-      std::string text;
-      llvm::raw_string_ostream(text) << element;
+      std::string text = toText(element);
       if (getElementBits(element) <= 8)
         return LeftAlone("the step has quantized what it gathers, to " + text);
       return LeftAlone(

@@ -28,9 +28,7 @@ using namespace zpp;
 
 /// True for what orders calls of the host.
 static bool isToken(Value value) {
-  std::string text;
-  llvm::raw_string_ostream(text) << value.getType();
-  return text == guest::kTokenType;
+  return toText(value.getType()) == guest::kTokenType;
 }
 
 namespace {

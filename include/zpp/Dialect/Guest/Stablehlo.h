@@ -38,8 +38,12 @@ inline bool isNamed(mlir::Operation *op, llvm::StringRef name) {
 bool containsOp(mlir::Operation *root,
                 llvm::function_ref<bool(mlir::Operation *)> isWanted);
 
-/// The text of an attribute, which may belong to a guest dialect.
-std::string printAttribute(mlir::Attribute attr);
+/// The text of an attribute or a type, which may belong to a guest dialect.
+template <typename T> std::string toText(const T &value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << value;
+  return text;
+}
 
 /// Returns the target of a `stablehlo.custom_call`; empty for other ops.
 llvm::StringRef getCallTarget(mlir::Operation *op);

@@ -8,6 +8,7 @@
 #include "Form.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "zpp/Dialect/Guest/Stablehlo.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -105,11 +106,9 @@ static DictionaryAttr getProperties(Operation *op) {
 
 Attribute assembly::getAttribute(Operation *op, const AttributeSpec &spec) {
   Attribute attribute = op->getAttr(spec.name);
-  if (!attribute || spec.initial.empty())
-    return attribute;
-  std::string text;
-  llvm::raw_string_ostream(text) << attribute;
-  return text == spec.initial ? Attribute() : attribute;
+  bool isInitial =
+      attribute && !spec.initial.empty() && toText(attribute) == spec.initial;
+  return isInitial ? Attribute() : attribute;
 }
 
 void Writer::writeAttributes(bool isWithKeyword) {
