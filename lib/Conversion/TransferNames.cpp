@@ -13,7 +13,7 @@
 #include "zpp/Support/Limits.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace zpp;
@@ -32,10 +32,8 @@ static std::string formatBytes(int64_t bytes) {
   size_t unit = 0;
   for (; number >= 1000 && unit + 1 < std::size(units); ++unit)
     number /= 1000;
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << llvm::format(unit == 0 ? "%.0f " : "%.1f ", number) << units[unit];
-  return text;
+  return llvm::formatv(unit == 0 ? "{0:F0} {1}" : "{0:F1} {1}", number,
+                       units[unit]);
 }
 
 /// Returns the part about the bytes and formats that `function` sends: ", 12.6

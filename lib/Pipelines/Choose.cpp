@@ -148,10 +148,6 @@ static Candidate &choose(Candidates &candidates, int64_t limit, double margin) {
                             });
 }
 
-static std::string formatUsec(double usec) {
-  return llvm::formatv("{0:F1} ms", usec / 1e3);
-}
-
 static std::string formatGiB(int64_t bytes) {
   return llvm::formatv("{0:F2} GiB", static_cast<double>(bytes) / 0x1p30);
 }
@@ -162,11 +158,11 @@ static std::string explain(const Candidates &candidates, const Candidate &best,
   const Candidate &first = candidates.front();
   std::string text = llvm::formatv(
       "{0}: predicted {1} per step, of which {2} are exposed communication",
-      best.name, formatUsec(best.getUsec()),
-      formatUsec(best.report.time->exposedUsec));
+      best.name, report::formatUsec(best.getUsec()),
+      report::formatUsec(best.report.time->exposedUsec));
   if (&best != &first && first.getPeakBytes() <= limit)
     text += llvm::formatv("; {0} {1}, {2:F2}x", first.name,
-                          formatUsec(first.getUsec()),
+                          report::formatUsec(first.getUsec()),
                           first.getUsec() / best.getUsec());
   text += "; " + formatGiB(best.getPeakBytes()) + " at the peak";
   if (best.getPeakBytes() > limit)
@@ -175,7 +171,7 @@ static std::string explain(const Candidates &candidates, const Candidate &best,
   for (const Candidate &other : candidates)
     if (other.getPeakBytes() > limit && other.getUsec() < best.getUsec())
       text += llvm::formatv("; {0} would take {1}, but {2} of {3}", other.name,
-                            formatUsec(other.getUsec()),
+                            report::formatUsec(other.getUsec()),
                             formatGiB(other.getPeakBytes()), formatGiB(limit));
   return text;
 }

@@ -92,6 +92,8 @@ void printTable(const Report &report, llvm::raw_ostream &os);
 
 /// 1536 -> "1.5 KiB"
 std::string formatBytes(int64_t bytes);
+/// 1536 -> "1.5 ms"
+std::string formatUsec(double usec);
 
 } // namespace report
 } // namespace zpp

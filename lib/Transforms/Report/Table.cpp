@@ -8,6 +8,7 @@
 #include "zpp/Transforms/Report.h"
 
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 
 #include <map>
 #include <tuple>
@@ -25,19 +26,18 @@ std::string zpp::report::formatBytes(int64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << llvm::format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
+  return llvm::formatv(unit == 0 ? "{0:F0} {1}" : "{0:F1} {1}", value,
+                       units[unit]);
+}
+
+std::string zpp::report::formatUsec(double usec) {
+  return llvm::formatv("{0:F1} ms", usec / 1e3);
 }
 
 static std::string formatUnits(int64_t bytes, int64_t unit) {
   if (unit == 0)
     return "-";
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << llvm::format("%.2f M", static_cast<double>(bytes) / unit);
-  return text;
+  return llvm::formatv("{0:F2} M", static_cast<double>(bytes) / unit);
 }
 
 /// Resources that are the reason for a smaller part of the bound are not
@@ -48,25 +48,22 @@ static void printTime(const Report &report, raw_ostream &os) {
   if (!report.time)
     return;
   const StepTime &time = *report.time;
-  auto milliseconds = [](double usec) {
-    return llvm::format("%.1f ms", usec / 1e3);
-  };
-  os << "\npredicted step: " << milliseconds(time.usec) << ", of which compute "
-     << milliseconds(time.computeUsec) << " and exposed communication "
-     << milliseconds(time.exposedUsec) << "; links busy";
+  os << "\npredicted step: " << formatUsec(time.usec) << ", of which compute "
+     << formatUsec(time.computeUsec) << " and exposed communication "
+     << formatUsec(time.exposedUsec) << "; links busy";
   for (auto [index, axis] : llvm::enumerate(report.mesh.getAxes()))
     os << (index == 0 ? " " : ", ") << axis.name << " "
-       << milliseconds(time.busyUsec[index]);
+       << formatUsec(time.busyUsec[index]);
   if (ScheduleBound bound = time.problem.getBound(); bound.usec > 0) {
     os << "\n"
-       << llvm::format("%.1f %%",
-                       std::max(0.0, 100 * (time.usec / bound.usec - 1)))
-       << " above the bound of any schedule, " << milliseconds(bound.usec);
+       << llvm::formatv("{0:F1} %",
+                        std::max(0.0, 100 * (time.usec / bound.usec - 1)))
+       << " above the bound of any schedule, " << formatUsec(bound.usec);
     StringRef separator = ": ";
     for (auto [stream, usec] : llvm::enumerate(bound.byResource))
       if (usec > kLeastShown * bound.usec) {
         os << separator << time.timeline.getName(stream) << " "
-           << milliseconds(usec);
+           << formatUsec(usec);
         separator = ", ";
       }
   }
