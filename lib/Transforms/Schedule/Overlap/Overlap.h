@@ -186,8 +186,7 @@ public:
 private:
   bool isTiedHere(mlir::Value value) const;
   bool canTie(mlir::Value value, mlir::Operation *op) const;
-  bool canRetie(mlir::OpOperand &use, mlir::Operation *user,
-                mlir::Operation *op) const;
+  bool canRetie(mlir::OpOperand &use, mlir::Operation *op) const;
   bool isReadLaterOnly(mlir::Value value, mlir::Operation *op) const;
   mlir::Value getStorage(mlir::Value value, mlir::Operation *op) const;
   mlir::Value getTie(mlir::Operation *op, mlir::Operation *reader) const;

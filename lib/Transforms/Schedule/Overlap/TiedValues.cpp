@@ -50,9 +50,10 @@ bool Ties::canTie(Value value, Operation *op) const {
          order.isBefore(value.getDefiningOp(), op);
 }
 
-/// True if `use`, in or below `user`, may read the value that is tied through
-/// `op`. A wait reads the same inputs as its start.
-bool Ties::canRetie(OpOperand &use, Operation *user, Operation *op) const {
+/// True if `use` may read the value that is tied through `op`. A wait reads the
+/// same inputs as its start.
+bool Ties::canRetie(OpOperand &use, Operation *op) const {
+  Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
   auto wait = dyn_cast<WaitOp>(use.getOwner());
   if (wait && llvm::is_contained(wait.getInputs(), use.get()))
     user = wait.getStart();
@@ -62,10 +63,8 @@ bool Ties::canRetie(OpOperand &use, Operation *user, Operation *op) const {
 /// True if all readers of `value` come after `op` and may read the tied value
 /// instead. Then XLA need not copy it (X4).
 bool Ties::isReadLaterOnly(Value value, Operation *op) const {
-  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
-    Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
-    return user != op && canRetie(use, user, op);
-  });
+  return llvm::all_of(value.getUses(),
+                      [&](OpOperand &use) { return canRetie(use, op); });
 }
 
 /// Returns what to tie through `op` for later readers of `value`. A reshape has

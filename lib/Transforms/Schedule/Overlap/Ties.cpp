@@ -112,7 +112,7 @@ Ties::getUpdatesBefore(Operation *start, Value value) const {
       Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
       if (user == start)
         return std::nullopt;
-      if (canRetie(use, user, start))
+      if (canRetie(use, start))
         continue;
       if (!isFreelyPlaced(user) || transfers.isMovedSource(user))
         return std::nullopt;
@@ -429,9 +429,9 @@ void Ties::moveReaders(Value value, Operation *op) {
   llvm::DenseSet<Operation *> movable;
   for (Operation *reader : llvm::reverse(readers))
     if (llvm::all_of(reader->getUses(), [&](OpOperand &use) {
-          Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
-          return user != op &&
-                 (movable.contains(user) || canRetie(use, user, op));
+          return canRetie(use, op) ||
+                 movable.contains(
+                     getBlock().findAncestorOpInBlock(*use.getOwner()));
         }))
       movable.insert(reader);
   SmallVector<Operation *> moved;
@@ -453,9 +453,7 @@ Operation *Ties::tie(Operation *op, Value value) {
   order.note(op);
   transfers.replaceCall(old, op);
   moveReaders(value, op);
-  value.replaceUsesWithIf(op->getResults().back(), [&](OpOperand &use) {
-    Operation *user = getBlock().findAncestorOpInBlock(*use.getOwner());
-    return user != op && canRetie(use, user, op);
-  });
+  value.replaceUsesWithIf(op->getResults().back(),
+                          [&](OpOperand &use) { return canRetie(use, op); });
   return op;
 }
