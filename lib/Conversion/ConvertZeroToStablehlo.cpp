@@ -36,7 +36,7 @@ static bool isTensorOp(Operation *op) {
     return false;
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     return slice.getOffsets().empty() && slice.getSizes().empty() &&
-           slice.getStrides().empty() && slice.hasUnitStride();
+           slice.hasUnitStride();
   return isa<tensor::ConcatOp, tensor::ExpandShapeOp, tensor::CollapseShapeOp>(
       op);
 }

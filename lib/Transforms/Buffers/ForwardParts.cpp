@@ -60,9 +60,7 @@ static SmallVector<CopiedPart> findParts(memref::AllocOp whole) {
     if (!place || !copy || place.getSource() != whole.getResult() ||
         copy.getTarget() != place.getResult() || !place->hasOneUse() ||
         !place.getOffsets().empty() || !place.getSizes().empty() ||
-        !place.getStrides().empty() ||
-        llvm::any_of(place.getStaticStrides(),
-                     [](int64_t stride) { return stride != 1; }))
+        !place.hasUnitStride())
       break;
     ArrayRef<int64_t> offsets = place.getStaticOffsets();
     for (int64_t d = 0; d < rank && !end.empty() && !dim; ++d)
