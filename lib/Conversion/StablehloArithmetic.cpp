@@ -9,13 +9,12 @@
 //   - magnitudes and scales are integers, so that neither the treatment of
 //     subnormals nor that of NaN in a maximum matters;
 //   - no quotient is left to a division of floating point (X16), which XLA
-//   turns into
-//     a multiplication by a rounded inverse or, on GPUs, approximates. A
-//     constant divisor n is a multiplication by 1 / n in f64, rounded to f32: a
-//     quotient of 24 bits by n < 2^20 that is not a power of two lies at least
-//     2^-46 (relative) from any midpoint of two f32 numbers, so that this is
-//     the correctly rounded quotient. The inverse of a scale, which has 8
-//     significant bits, is a division of integers;
+//     turns into a multiplication by a rounded inverse or, on GPUs,
+//     approximates. A constant divisor n is a multiplication by 1 / n in f64,
+//     rounded to f32: a quotient of 24 bits by n < 2^20 that is not a power of
+//     two lies at least 2^-46 (relative) from any midpoint of two f32 numbers,
+//     so that this is the correctly rounded quotient. The inverse of a scale,
+//     which has 8 significant bits, is a division of integers;
 //   - sums are chains of additions, since a reduction has no order.
 //
 //===----------------------------------------------------------------------===//
@@ -24,6 +23,7 @@
 
 #include "StablehloArithmetic.h"
 
+#include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "zpp/Support/BlockQuant.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -71,14 +71,12 @@ Value zpp::stablehlo_arith::unpackSlices(StablehloBuilder &b, Value chunks,
   SliceMap map = slices.getMap(shape);
   SmallVector<int64_t> dims, order;
   getSliceDims(map, dims, order);
-  SmallVector<int64_t> chunkDims(dims.size()), inverse(dims.size());
-  for (auto [position, dim] : llvm::enumerate(order)) {
-    chunkDims[position] = dims[dim];
-    inverse[dim] = position;
-  }
   SmallVector<int64_t> padded(shape);
   padded[slices.getDim()] = map.paddedExtent();
-  Value tensor = b.reshape(b.permute(chunks, chunkDims, inverse), padded);
+  Value tensor =
+      b.permute(chunks, applyPermutation(ArrayRef<int64_t>(dims), order),
+                invertPermutationVector(order));
+  tensor = b.reshape(tensor, padded);
   return b.slice(tensor, slices.getDim(), 0, map.extent);
 }
 

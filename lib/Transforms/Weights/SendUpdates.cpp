@@ -14,6 +14,7 @@
 #include "Formats.h"
 #include "LocalValues.h"
 #include "UpdatedWeights.h"
+#include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "mlir/IR/PatternMatch.h"
 #include "zpp/Analysis/Machine.h"
 #include "zpp/Analysis/Origin.h"
@@ -192,18 +193,12 @@ private:
     if (weight.slice)
       return {as(weight.held, type), as(weight.slice->getResult(0), part)};
     Value held = weight.held;
-    for (Operation *op : llvm::reverse(weight.path)) {
-      RankedTensorType from = getTensorType(op->getOperand(0));
-      if (auto order = op->getAttrOfType<DenseI64ArrayAttr>("permutation")) {
-        SmallVector<int64_t> inverse(order.size());
-        for (auto [result, operand] : llvm::enumerate(order.asArrayRef()))
-          inverse[operand] = result;
-        auto shape = getTensorType(held).getShape();
-        held = stablehlo.permute(held, shape, inverse);
-      } else {
-        held = as(held, from);
-      }
-    }
+    for (Operation *op : llvm::reverse(weight.path))
+      if (auto order = op->getAttrOfType<DenseI64ArrayAttr>("permutation"))
+        held = stablehlo.permute(held, getTensorType(held).getShape(),
+                                 invertPermutationVector(order));
+      else
+        held = as(held, getTensorType(op->getOperand(0)));
     // Most weights have the same offsets.
     Value &offset = offsets[{builder.getBlock(), weight.offsets}];
     if (!offset) {
