@@ -302,12 +302,6 @@ static std::optional<int64_t> getBytes(memref::AllocOp alloc) {
   return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment);
 }
 
-static bool isPlannable(memref::AllocOp alloc) {
-  MemRefType type = alloc.getType();
-  return type.hasStaticShape() && type.getLayout().isIdentity() &&
-         !type.getMemorySpace();
-}
-
 namespace {
 class PlanWorkspacePass
     : public zpp::impl::PlanWorkspacePassBase<PlanWorkspacePass> {
@@ -389,7 +383,7 @@ private:
     bool isPlanned = true;
     function.walk([&](memref::AllocOp alloc) {
       BufferViewFlowAnalysis::ValueSetT all = views.resolve(alloc);
-      if (!isPlannable(alloc) || escapes(alloc, all))
+      if (!isDenseBuffer(alloc.getType()) || escapes(alloc, all))
         return;
       std::optional<int64_t> bytes = getBytes(alloc);
       if (!bytes) {

@@ -9,30 +9,18 @@
 
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
+#include "zpp/Analysis/FunctionsWith.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 
 using namespace mlir;
 using namespace zpp;
 
 llvm::SetVector<func::FuncOp> zpp::getRankFunctions(ModuleOp module, bool all) {
-  llvm::DenseSet<Operation *> needsRank;
-  module.walk([&](Operation *op) {
-    auto function = op->getParentOfType<func::FuncOp>();
-    if (function &&
-        (all || isa_and_present<zero::ZeroDialect>(op->getDialect())))
-      needsRank.insert(function);
-  });
-  SymbolTable symbols(module);
-  bool hasChanged = true;
-  while (hasChanged) {
-    hasChanged = false;
-    module.walk([&](func::CallOp call) {
-      Operation *callee = symbols.lookup(call.getCallee());
-      auto caller = call->getParentOfType<func::FuncOp>();
-      if (caller && needsRank.contains(callee))
-        hasChanged |= needsRank.insert(caller).second;
-    });
-  }
+  llvm::DenseSet<Operation *> needsRank =
+      getFunctionsWith(module, [&](Operation *op) {
+        return all ? !isa<func::FuncOp>(op)
+                   : isa_and_present<zero::ZeroDialect>(op->getDialect());
+      });
   llvm::SetVector<func::FuncOp> functions;
   for (auto function : module.getOps<func::FuncOp>())
     if (needsRank.contains(function))
@@ -51,6 +39,12 @@ BlockArgument zpp::getWorkspace(func::FuncOp function) {
       !type.getLayout().isIdentity())
     return {};
   return function.getArgument(count - 1);
+}
+
+bool zpp::isDenseBuffer(Type type) {
+  auto buffer = dyn_cast<MemRefType>(type);
+  return buffer && buffer.hasStaticShape() && buffer.getLayout().isIdentity() &&
+         !buffer.getMemorySpace();
 }
 
 Value zpp::createBuffer(OpBuilder &builder, Location loc, MemRefType type,

@@ -24,12 +24,6 @@ namespace zpp {
 using namespace mlir;
 using namespace zpp;
 
-static bool isDenseBuffer(Type type) {
-  auto buffer = dyn_cast<MemRefType>(type);
-  return buffer && buffer.hasStaticShape() && buffer.getLayout().isIdentity() &&
-         !buffer.getMemorySpace();
-}
-
 /// Returns the buffer that was allocated for a result, or null if that is not
 /// known. `reshapes` are the ops between the two, the last one first.
 static memref::AllocOp findAlloc(Value result,

@@ -34,6 +34,9 @@ llvm::SetVector<mlir::func::FuncOp> getRankFunctions(mlir::ModuleOp module,
 /// null.
 mlir::BlockArgument getWorkspace(mlir::func::FuncOp function);
 
+/// True for a memref of static shape without strides in the default memory.
+bool isDenseBuffer(mlir::Type type);
+
 /// A memref of static shape without strides in the memory at `pointer`.
 mlir::Value createBuffer(mlir::OpBuilder &builder, mlir::Location loc,
                          mlir::MemRefType type, mlir::Value pointer);
