@@ -126,6 +126,11 @@ def test_what_only_some_ranks_use(pool, plain):
     check_gradients(pool(training.gradients_where_ranks_differ, ONCE), expected, I4_ERROR)
 
 
+def test_modules_that_only_some_ranks_use_are_errors(pool):
+    for error in pool(training.error_of_other_modules):
+        assert "expected all ranks to gather and to reduce the same modules" in error
+
+
 def test_with_differences(pool):
     """Weights cross nodes once per update, too."""
     options = {**ZEROPP, "weights": "i4:delta", "accumulate": "gpu"}

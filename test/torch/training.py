@@ -234,6 +234,26 @@ def entries_of_changing_parameters() -> list[dict]:
             if entry["kind"] == "reduce_scatter"]
 
 
+def error_of_other_modules() -> str:
+    """The error of a micro-batch in which one rank uses a block that the others do not,
+    which needs no exchange of FSDP2 alone."""
+    torch.manual_seed(0)
+    model = Alternating().to(device())
+    for block in model.blocks:
+        fully_shard(block, mesh=all_ranks(), mp_policy=MIXED, reshard_after_forward=False)
+    fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+    compress(model, **{**ZEROPP, "accumulate": "gpu"})
+    inputs, _ = make_batch()
+    hidden = model.blocks[0](inputs)
+    both = model.blocks[1](hidden)
+    model.set_requires_gradient_sync(False)
+    try:
+        (both if dist.get_rank() == 0 else hidden).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "none"
+
+
 def gradients_where_ranks_differ(options) -> dict[str, torch.Tensor] | None:
     """Gradients of two micro-batches in which each rank uses the same one of two blocks.
     None if PyTorch does not reduce what only some ranks use."""

@@ -15,6 +15,7 @@ import datetime
 import functools
 import hashlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -102,6 +103,9 @@ def _absent(ranks: Iterable[int], caller: str) -> _Verdict:
 class Voter(Protocol):
     """A module that its ranks decide about."""
 
+    #: The `Shared` that has its title.
+    shared: Any
+
     def vote(self) -> int:
         """Returns what this rank knows; the largest vote of all ranks is the outcome."""
 
@@ -168,8 +172,13 @@ class Ballots:
 
 
 def _exchange(voters: list[Voter], groups: tuple[dist.ProcessGroup, ...]) -> list[int]:
+    """Returns the largest votes of all ranks. Raises RuntimeError where ranks vote about
+    other modules: what they send next would be taken for each other's."""
+    modules = zlib.crc32(repr([(type(voter).__name__, voter.shared.title)
+                               for voter in voters]).encode())
     # Scripts may make all tensors on another device.
-    votes = torch.tensor([voter.vote() for voter in voters], device="cpu")
+    votes = torch.tensor([*(voter.vote() for voter in voters), modules, -modules],
+                         device="cpu")
     places = {place: vote for place, voter in enumerate(voters)
               if not votes[place] and (vote := voter.vote_on_device()) is not None}
     if places:
@@ -178,7 +187,13 @@ def _exchange(voters: list[Voter], groups: tuple[dist.ProcessGroup, ...]) -> lis
     for group in groups:
         if group.size() > 1:
             dist.all_reduce(votes, dist.ReduceOp.MAX, _host_group(group))
-    return votes.tolist()
+    *outcomes, largest, smallest = votes.tolist()
+    if largest != -smallest:
+        raise RuntimeError(
+            f"{voters[0].shared.title}: expected all ranks to gather and to reduce the "
+            f"same modules at the same time, but got another one on some ranks; with "
+            f"accumulate, all use the same modules in each micro-batch")
+    return outcomes
 
 
 @functools.cache
