@@ -119,11 +119,13 @@ def test_modules_that_the_last_micro_batch_does_not_use(pool, plain, shards_bloc
     check_gradients(results, expected, I4_ERROR)
 
 
-def test_what_only_some_ranks_use(pool, plain):
-    expected = plain(training.gradients_where_ranks_differ)
+@pytest.mark.parametrize("gradients", [
+    training.gradients_where_ranks_differ, training.gradients_of_finalized])
+def test_ways_of_newer_versions(pool, plain, gradients):
+    expected = plain(gradients)
     if expected[0] is None:
-        pytest.skip("this PyTorch does not reduce it")
-    check_gradients(pool(training.gradients_where_ranks_differ, ONCE), expected, I4_ERROR)
+        pytest.skip("this PyTorch has no such way")
+    check_gradients(pool(gradients, ONCE), expected, I4_ERROR)
 
 
 def test_modules_that_only_some_ranks_use_are_errors(pool):
@@ -192,13 +194,6 @@ def test_other_parameters_of_one_size_are_errors(pool, rows):
         assert error == (
             "'0': expected the same trained parameters in all micro-batches of an "
             "update, but got '0.norm.bias' in some")
-
-
-def test_updates_may_be_finalized(pool, plain):
-    expected = plain(training.gradients_of_finalized)
-    if expected[0] is None:
-        pytest.skip("this PyTorch cannot finalize an update")
-    check_gradients(pool(training.gradients_of_finalized, ONCE), expected, I4_ERROR)
 
 
 def test_hooks_see_the_gradients_of_each_micro_batch(pool):

@@ -220,6 +220,12 @@ def alternating_gradients(options, shards_blocks: bool) -> dict:
             for name, parameter in model.named_parameters()}
 
 
+def gradients_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The whole gradients of all parameters, each of which has one."""
+    return {name: parameter.grad.full_tensor().cpu()
+            for name, parameter in model.named_parameters()}
+
+
 def entries_of_changing_parameters() -> list[dict]:
     """Returns those of reductions of a module that may know one set of parameters and has
     two."""
@@ -269,8 +275,7 @@ def gradients_where_ranks_differ(options) -> dict[str, torch.Tensor] | None:
         model.calls = dist.get_rank()
         model.set_requires_gradient_sync(i == 1)
         loss_of(model, make_batch(i)).backward()
-    return {name: parameter.grad.full_tensor().cpu()
-            for name, parameter in model.named_parameters()}
+    return gradients_of(model)
 
 
 def updates(options, how: str, micro_batches: int, **model_options) -> dict:
@@ -362,8 +367,7 @@ def gradients_of_finalized(options) -> dict[str, torch.Tensor] | None:
         loss_of(model, make_batch(i)).backward()
     model.set_requires_gradient_sync(True)
     model.finalize_backward()
-    return {name: parameter.grad.full_tensor().cpu()
-            for name, parameter in model.named_parameters()}
+    return gradients_of(model)
 
 
 def gradients_after_one_given_up(options, how: str) -> list[torch.Tensor] | None:
@@ -899,8 +903,7 @@ def gradients_of_shared_block(options) -> dict[str, torch.Tensor]:
     for i in range(3):
         model.set_requires_gradient_sync(i == 2)
         loss_of(model, make_batch(i)).backward()
-    return {name: parameter.grad.full_tensor().cpu()
-            for name, parameter in model.named_parameters()}
+    return gradients_of(model)
 
 
 def make_shared_block(options) -> nn.Module:
