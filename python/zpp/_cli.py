@@ -9,18 +9,21 @@ import argparse
 import json
 import os
 import pathlib
+import re
+import subprocess
 import sys
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zpp
-from zpp import _doctor, _opt_command, _plan_command, _run_command
-from zpp._compiler import came_from, print_text, report_entries
-from zpp._compiler import report_table
+from zpp import _doctor, _run_command
+from zpp._compiler import came_from, find_compiler, print_text, report_entries
+from zpp._compiler import report_table, source_of
 from zpp._files import write_file
 from zpp._html import render
-from zpp._options import TUNING, describe, read_words
+from zpp._options import NAMED, read_words
 from zpp._rewrite import complete
 from zpp._text import FORMS, TEXTS, check_text, is_pretty
 from zpp._warn import warn
@@ -84,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_options(rewrite)
     report = command("report", _report, "Print the bytes that a device sends "
                      "in a step over each tier.")
-    report.add_argument("--mesh", help=describe(zpp.Options)["mesh"].help)
+    report.add_argument("--mesh", help=NAMED["mesh"].help)
     report.add_argument("--format", choices=("table", "json"),
                         default="table")
     report.add_argument("--html", type=pathlib.Path, metavar="FILE",
@@ -92,10 +95,24 @@ def _parser() -> argparse.ArgumentParser:
                         "sort, what was left alone and why")
     report.add_argument("--device", help="draw the predicted timeline of such a "
                         "device into the page: h100, or as zpp plan takes it")
-    report.add_argument("--links", help=describe(zpp.Options)["links"].help)
+    report.add_argument("--links", help=NAMED["links"].help)
     plan = command("plan", _plan, "Predict what a step takes as it is written "
                    "and with each technique. No device is needed.")
-    _plan_command.add_arguments(plan)
+    plan.add_argument(
+        "--device", metavar="NAME", help="a name such as h100, or the peak in 16 "
+        "bits and the memory, such as 989tflops,4800gbyte (default: h100)")
+    plan.add_argument(
+        "--compute", type=read_seconds, metavar="TIME",
+        help="measured compute of the step as it is written, such as 54ms")
+    plan.add_argument(
+        "--memory-limit", type=read_bytes, metavar="BYTES",
+        help="memory of a device, such as 70GiB, for the best plan that fits")
+    plan.add_argument(
+        "--limits", action="store_true", help="also predict half, twice and all of "
+        "what the fastest plan has in flight")
+    plan.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg",
+                      help="draw what runs when")
+    plan.add_argument("--format", choices=("table", "json"), default="table")
     _add_options(plan)
     run = commands.add_parser(
         "run", description=_run_command.DESCRIPTION,
@@ -109,8 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     add_output(convert)
     convert.add_argument("--to", choices=FORMS, default="generic",
                          help="(default: generic)")
-    opt = command("opt", lambda options: _opt_command.run(
-        *_read(options.step), options.flags, _in_form, _write), _opt_command.DESCRIPTION)
+    opt = command("opt", _opt, "Run zpp-opt, with its flags, on a step of any form. The "
+                  "output is of the form of the input. Shardings stay as they are: zpp "
+                  "rewrite lets XLA make collectives of them first.")
     opt.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAG",
                      help="flags of zpp-opt, such as --zeropp=mesh=node:2,gpu:4; -o "
                      "FILE writes there instead of to standard output")
@@ -123,34 +141,43 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """The fields of zpp.Options and zpp.Tuning."""
-    titles = ("options",), ("options for experts", "The defaults suit most steps.")
-    for title, (prefix, kind) in zip(titles, _GROUPS.items()):
-        _add_group(parser.add_argument_group(*title), kind, prefix)
-
-
-#: The types that have the options, by the prefix of their names.
-_GROUPS = {"": zpp.Options, f"{TUNING}.": zpp.Tuning}
-
-
-def _add_group(group: Any, kind: type, prefix: str) -> None:
-    for name, option in describe(kind).items():
+    common = parser.add_argument_group("options")
+    experts = parser.add_argument_group("options for experts",
+                                        "The defaults suit most steps.")
+    for name, option in NAMED.items():
+        group, _, field = name.rpartition(".")
         default = option.default_text or option.default
         values = ("" if option.kind.words
                   else f" Values: {option.kind.values}")
-        group.add_argument(
-            f"--{prefix}{name.replace('_', '-')}", dest=prefix + name,
-            default=argparse.SUPPRESS,
+        (experts if group else common).add_argument(
+            f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS,
             metavar=(option.kind.values if option.kind.words
-                     else name.upper().replace("_", "-")),
+                     else field.upper().replace("_", "-")),
             help=f"{option.help}{values} (default: {default})".replace(
                 "%", "%%"))
 
 
 def _chosen(options: argparse.Namespace) -> zpp.Options:
     return zpp.Options(**read_words(
-        f"{name}={value}" for prefix, kind in _GROUPS.items() for name in (
-            prefix + field for field in describe(kind))
-        if (value := vars(options).get(name)) is not None))
+        f"{name}={value}" for name, value in vars(options).items()
+        if name in NAMED and value is not None))
+
+
+def _quantity(wanted: str, units: Mapping[str, float]) -> Callable[[str], float]:
+    """A type of arguments: numbers with units."""
+    def read(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\w*)", text.strip())
+        if not match or match[2] not in units:
+            raise argparse.ArgumentTypeError(f"expected {wanted}, but got '{text}'")
+        return float(match[1]) * units[match[2]]
+
+    return read
+
+
+read_seconds = _quantity("a time as 54ms", {"s": 1, "ms": 1e-3, "us": 1e-6})
+read_bytes = _quantity("a number of bytes as 70GiB", {"": 1, "B": 1, **{
+    f"{prefix}{unit}": base ** (power + 1) for power, prefix in enumerate("KMGT")
+    for unit, base in (("B", 1000), ("iB", 1024))}})
 
 
 def _rewrite(options: argparse.Namespace) -> None:
@@ -193,7 +220,15 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    _plan_command.run(options, _chosen(options), _text(_read(options.step)[1]))
+    found = zpp.plan(_text(_read(options.step)[1]), _chosen(options),
+                     device=options.device, compute=options.compute,
+                     memory_limit=options.memory_limit, limits=options.limits)
+    if options.plot:
+        write_file(options.plot, found.svg().encode())
+    if options.format == "json":
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        print(f"{found.table()}\nbest: {found.why}")
 
 
 def _convert(options: argparse.Namespace) -> None:
@@ -204,6 +239,44 @@ def _convert(options: argparse.Namespace) -> None:
     text = step if isinstance(step, str) else step.text()
     _write(options.output, text.encode() if form == options.to in TEXTS
            else _in_form(text, options.to, step))
+
+
+def _opt(options: argparse.Namespace) -> int:
+    form, step = _read(options.step)
+    text = step if isinstance(step, str) else step.text()
+    output, flags = _take_output(options.flags)
+    source, content = source_of(text)
+    if form not in TEXTS or "loc(" in text:
+        flags = ["--mlir-print-debuginfo", *flags]
+    if form == "generic":
+        flags = ["--mlir-print-op-generic", *flags]
+    with tempfile.TemporaryDirectory(prefix="zpp-") as folder:
+        place = pathlib.Path(folder, "out.mlir")
+        done = subprocess.run([find_compiler(), source, *flags, "-o", place],
+                              input=content, text=True, check=False)
+        # Help and versions have no output.
+        if done.returncode or not place.exists():
+            return done.returncode
+        if output == os.devnull:
+            return 0
+        written = (place.read_bytes() if form in TEXTS
+                   else _in_form(place.read_text(), form, step))
+    _write(pathlib.Path(output), written)
+    return 0
+
+
+def _take_output(flags: Sequence[str]) -> tuple[str, list[str]]:
+    """The value of -o, and the other flags."""
+    output, others, words = "-", [], iter(flags)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in ("-o", "--o"):
+            output = value if equals else next(words, "")
+            if not output:
+                raise ValueError("-o: expected a file, but got none")
+        else:
+            others.append(word)
+    return output, others
 
 
 #: Standard input or output.

@@ -14,7 +14,7 @@ from typing import Any
 
 from zpp._bundle import Bundle, read_bundle
 from zpp._option_kinds import MEASURED, NO_LINKS
-from zpp._options import TUNING, Options, describe, with_words
+from zpp._options import NAMED, Options, values_of, with_words, write_words
 from zpp._release import find_part, is_part
 from zpp._text import drop_advice
 from zpp._warn import warn
@@ -129,8 +129,8 @@ def compile_text(text: str, options: Options, target: str, start: str = "none",
                           "links": device and pipeline["links"]}
         # The input and the output are verified in any case.
         rewritten, remarks = _run_opt(
-            text, [*(f"--{phase}={_join(pipeline)}" for phase in phases),
-                   f"--zero-report={_join(report_options)}", "--verify-each=false",
+            text, [*(_flag(phase, pipeline) for phase in phases),
+                   _flag("zero-report", report_options), "--verify-each=false",
                    "--mlir-print-debuginfo"], options)
         entries = {**json.loads(report.read_text()), "links": pipeline["links"],
                    **({"memory_limit": limit} if limit else {})}
@@ -177,7 +177,8 @@ def import_partitioned(text: str) -> str:
 
 def _pipeline(options: Options, target: str) -> dict:
     """The options of the pass pipeline."""
-    pipeline = _words(options) | _words(options.tuning, f"{TUNING}.")
+    pipeline = {name.replace("_", "-"): value for name, value in values_of(options).items()
+                if NAMED[name].is_compilers}
     pipeline["links"] = _speeds(options)
     pipeline["floors"] = options.floors or None
     for name in ("weights_of", "gradients_of"):
@@ -201,13 +202,6 @@ def _speeds(options: Options) -> Any:
     return None if options.links == NO_LINKS else options.links
 
 
-def _words(options: Any, prefix: str = "") -> dict:
-    """Options by the names that they have in the pass pipeline."""
-    return {prefix + name.replace("_", "-"): getattr(options, name)
-            for name, option in describe(type(options)).items()
-            if option.is_compilers}
-
-
 def predict_plans(text: str, options: Options, target: str,
                   machine: dict[str, Any]) -> dict:
     """Returns the compiler's predictions of each set of techniques that the options
@@ -220,7 +214,7 @@ def predict_plans(text: str, options: Options, target: str,
         plans = pathlib.Path(name, "plans.json")
         pipeline = _pipeline(options, target) | machine | {"plans": plans}
         # Remarks would be a tenth of the time, and nobody reads them.
-        _run_opt(text, [f"--zeropp={_join(pipeline)}", "--verify-each=false",
+        _run_opt(text, [_flag("zeropp", pipeline), "--verify-each=false",
                         "--remarks-filter=none"], options)
         if not plans.exists():
             # It raises, with the reason.
@@ -254,7 +248,7 @@ def _report(text: str, options: Options, *more: Mapping[str, Any]) -> dict:
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         entries = pathlib.Path(name, "report.json")
         common = {"mesh": options.mesh, "format": "json", "output": entries}
-        _run_opt(text, [_IMPORT, *(f"--zero-report={_join({**common, **each})}"
+        _run_opt(text, [_IMPORT, *(_flag("zero-report", {**common, **each})
                                    for each in more)], options)
         report = json.loads(entries.read_text())
         if "no_collectives" in report:
@@ -296,12 +290,8 @@ def find_bundler() -> str:
     return str(place)
 
 
-def _join(options: Mapping[str, Any]) -> str:
-    """Pass options as "name=value name=value"; those that are None are left
-    out."""
-    return " ".join(
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in options.items() if value is not None)
+def _flag(name: str, options: Mapping[str, Any]) -> str:
+    return f"--{name}={' '.join(write_words(options))}"
 
 
 _DIAGNOSTIC = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from zpp._compiler import Rewritten
-from zpp._options import ROLE_OF, Options, Tuning, describe
+from zpp._options import NAMED, ROLE_OF, Options, values_of
 from zpp._warn import warn
 
 #: Options that not all collectives can have: the word in the report's "gets", the role
@@ -87,16 +87,12 @@ class _Step:
                    for entry in self.entries)
 
     def is_given(self, name: str) -> bool:
-        return getattr(self.options, name) not in (
-            None, "none", describe(Options)[name].default)
-
-    def is_tuned(self, name: str) -> bool:
-        value = getattr(self.options.tuning, name)
-        return value is not None and str(value) != describe(Tuning)[name].default
+        return str(values_of(self.options)[name]) not in (
+            "None", "none", NAMED[name].default)
 
     def is_none(self, name: str) -> bool:
         """Whether an option of formats has none."""
-        value = getattr(self.options, name) or describe(Options)[name].default
+        value = getattr(self.options, name) or NAMED[name].default
         return set(value.split(":")) == {"none"}
 
     def travels(self, name: str, kind: str | None = None) -> bool:
@@ -133,10 +129,10 @@ def _find_without_format(step: _Step) -> Iterator[str]:
     options = step.options
     has_gradients = step.travels("gradients") or step.travels("reduced", "all_reduce")
     # Where no option has a format, the compiler says so.
-    if step.is_tuned("rotate") and options.gradients != "none" and not has_gradients:
+    if step.is_given("tuning.rotate") and options.gradients != "none" and not has_gradients:
         yield _no_effect("tuning.rotate", options.tuning.rotate, "it is for gradients that "
                          "travel in a format, and the step has none")
-    if step.is_tuned("block") and not all(map(step.is_none, ROLE_OF)) and not (
+    if step.is_given("tuning.block") and not all(map(step.is_none, ROLE_OF)) and not (
             has_gradients or any(map(step.travels, ROLE_OF))):
         yield _no_effect("tuning.block", options.tuning.block, "it is for what travels in a "
                          "format, and nothing of the step does")

@@ -277,37 +277,43 @@ class Options(SharedOptions):
 ROLE_OF = {"weights": "weight", "gradients": "gradient", "updated": "update",
            "moments": "moment", "exchanges": "exchange"}
 
-#: The group of the fields of `Tuning` in words.
-TUNING = "tuning"
+#: The options by the names that they have in words: those of `Tuning` are
+#: "tuning.block" and so on.
+_TUNING = "tuning."
+NAMED = {**describe(Options),
+         **{_TUNING + name: each for name, each in describe(Tuning).items()}}
 
 
-def words_of(options: Options) -> list[str]:
-    """Returns those that are given, as ZPP_RUN has them: "mesh=node:2"."""
-    return [f"{prefix}{name}={str(value).lower() if isinstance(value, bool) else value}"
-            for prefix, values in (("", options), (f"{TUNING}.", options.tuning))
-            for name in describe(type(values))
-            if (value := getattr(values, name)) is not None]
+def values_of(options: Options) -> dict[str, Any]:
+    """The values of options, by these names."""
+    return {name: getattr(options.tuning if name.startswith(_TUNING) else options,
+                          name.removeprefix(_TUNING)) for name in NAMED}
+
+
+def write_words(values: Mapping[str, Any]) -> list[str]:
+    """Writes values that are given, as ZPP_RUN has them: "mesh=node:2"."""
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in values.items() if value is not None]
 
 
 def read_words(words: Iterable[str]) -> dict[str, Any]:
     """Reads such words, with - or _ in their names. Returns arguments of `Options`.
     Raises ValueError for a word that is no option."""
-    known = {"": describe(Options), TUNING: describe(Tuning)}
     given: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        group, _, name = name.replace("-", "_").rpartition(".")
-        if not equals or name not in known.get(group, {}):
+        name = name.replace("-", "_")
+        if not equals or name not in NAMED:
             raise ValueError(f"expected options such as mesh=node:8,gpu:8, but got {word!r}")
-        of = given.setdefault(group, {}) if group else given
-        of[name] = value
+        of = given.setdefault("tuning", {}) if name.startswith(_TUNING) else given
+        of[name.removeprefix(_TUNING)] = value
     return given
 
 
 def with_words(options: Options, words: str) -> Options:
     """The options with others in place of some: "weights=none tuning.block=64"."""
     given = read_words(words.split())
-    tuning = options.tuning.replace(**given.pop(TUNING, {}))
+    tuning = options.tuning.replace(**given.pop("tuning", {}))
     return options.replace(**given, tuning=tuning)
 
 

@@ -3,7 +3,6 @@
 """Predictions of a step's time and memory, as FSDP and with each technique."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -249,33 +248,6 @@ def split_auto(options: Any) -> tuple[Options, Auto | None]:
         raise TypeError(f"expected zpp.Options, zpp.Auto or 'auto', but got "
                         f"{options!r}")
     return options or Options(), None
-
-
-def parse_bytes(text: str) -> int:
-    """"70GiB" -> 75161927680.
-
-    Raises:
-      ValueError: where it is something else.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", text.strip())
-    if not match:
-        raise ValueError(f"expected a number of bytes as 70GiB, but got "
-                         f"'{text}'")
-    unit = match[2] or "B"
-    base = 1024 if "i" in unit else 1000
-    return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
-
-
-def parse_seconds(text: str) -> float:
-    """"54ms" -> 0.054.
-
-    Raises:
-      ValueError: where it is something else.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|ms|us)", text.strip())
-    if not match:
-        raise ValueError(f"expected a time as 54ms, but got '{text}'")
-    return float(match[1]) * {"s": 1, "ms": 1e-3, "us": 1e-6}[match[2]]
 
 
 def _milliseconds(seconds: float) -> str:

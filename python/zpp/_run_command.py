@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import zpp
-from zpp._options import Options, words_of
+from zpp._options import Options, values_of, write_words
 from zpp._start import VARIABLE
 
 DESCRIPTION = """\
@@ -101,7 +101,7 @@ def make_environment(chosen: Options, report: pathlib.Path | None, auto: str | N
 def make_words(chosen: Options, report: pathlib.Path | None, auto: str | None = None
                ) -> str:
     """The text that `zpp._start.parse_words` reads."""
-    words = [*words_of(chosen), *([f"options={auto}"] if auto else [])]
+    words = [*write_words(values_of(chosen)), *([f"options={auto}"] if auto else [])]
     if report is not None:
         # The program may change the directory.
         words.append(f"report={report.absolute()}")

@@ -13,7 +13,6 @@ import pytest
 import zpp
 from training import BATCH, NODES, TINY, train, trainer_of
 from zpp import _cli
-from zpp._plan import parse_bytes, parse_seconds
 
 pytestmark = pytest.mark.compiler
 
@@ -296,12 +295,12 @@ def test_errors(text):
 
 
 def test_quantities():
-    assert parse_bytes("70GiB") == 70 * 2**30
-    assert parse_bytes("1.5GB") == 1_500_000_000
-    assert parse_bytes("12") == 12
-    assert parse_seconds("54ms") == pytest.approx(0.054)
-    assert parse_seconds("1.5 s") == 1.5
-    assert parse_seconds("20us") == pytest.approx(20e-6)
+    assert _cli.read_bytes("70GiB") == 70 * 2**30
+    assert _cli.read_bytes("1.5GB") == 1_500_000_000
+    assert _cli.read_bytes("12") == 12
+    assert _cli.read_seconds("54ms") == pytest.approx(0.054)
+    assert _cli.read_seconds("1.5 s") == 1.5
+    assert _cli.read_seconds("20us") == pytest.approx(20e-6)
 
 
 def test_loops_cost_what_their_layers_cost():

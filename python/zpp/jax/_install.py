@@ -25,7 +25,7 @@ import jax
 from zpp._compiler import Rewritten, rewrite_text
 from zpp._files import write_file
 from zpp._option_kinds import MEASURED, parse_mesh
-from zpp._options import Options, words_of
+from zpp._options import Options, values_of, write_words
 from zpp._plan import Auto, split_auto
 from zpp._release import find_version
 from zpp._text import write_bytes
@@ -124,7 +124,8 @@ class _Rewriter:
         self.options = options
         self.auto = auto
         #: The options in words.
-        self.words = " ".join([*words_of(options), *([repr(auto)] if auto else [])])
+        self.words = " ".join([*write_words(values_of(options)),
+                               *([repr(auto)] if auto else [])])
         self.reports: collections.deque[ModuleReport] = collections.deque(
             maxlen=_MOST_REPORTS)
         self._path = report
