@@ -12,21 +12,12 @@ import tempfile
 from zpp._warn import warn
 
 
+@functools.cache
 def cache_folder() -> pathlib.Path:
     """The folder for what is compiled or measured: `zpp` in the user's cache folder,
     or with a warning, where that cannot be written to, one of this process."""
-    return _cache_folder(find_base())
-
-
-def find_base() -> str:
-    """The user's cache folder; "~/.cache" itself where there is no home."""
-    return os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-
-
-@functools.cache
-def _cache_folder(base: str) -> pathlib.Path:
     try:
-        return open_cache_folder(base)
+        return open_cache_folder()
     except OSError as error:
         warn(f"{error}; compiling into a temporary folder, again in each run; set "
              f"XDG_CACHE_HOME to a folder that can be written to")
@@ -35,9 +26,10 @@ def _cache_folder(base: str) -> pathlib.Path:
     return pathlib.Path(private)
 
 
-def open_cache_folder(base: str) -> pathlib.Path:
-    """The folder `zpp` in a cache folder, which is made if need be. Raises OSError if it
-    cannot be written to."""
+def open_cache_folder() -> pathlib.Path:
+    """The folder `zpp` in the user's cache folder, which is made if need be. Raises OSError
+    if it cannot be written to."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # As for users without an entry in /etc/passwd.
     if base.startswith("~"):
         raise OSError("expected a cache folder, but got no home directory: HOME is "

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import zpp
-from zpp._cache import find_base, open_cache_folder
+from zpp._cache import open_cache_folder
 from zpp._compiler import find_bundler, find_compiler
 from zpp._library import RankDesc, WorldDesc, call, find_library
 
@@ -187,7 +187,7 @@ def check_cache() -> str:
     """The folder in which what is compiled and measured is kept, and JAX's."""
     with _mended(Broken, "export XDG_CACHE_HOME=... names a folder that can be written to",
                  OSError, "{}; each run compiles again"):
-        folder = open_cache_folder(find_base())
+        folder = open_cache_folder()
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return f"{folder}; " + (f"JAX's cache {cache}" if cache else
                             "JAX_COMPILATION_CACHE_DIR is not set")
@@ -323,8 +323,10 @@ def check_jax() -> str:
     jaxlib = _version("jaxlib", _JAX)
     _check_version("jaxlib", jaxlib, OLDEST_JAX, _JAX)
     _version("flatbuffers", "flatbuffers")
-    plugins = [f"{name} {_version(name, name)}" for name in
-               ("jax-cuda12-plugin", "jax-cuda13-plugin") if _is_here(name)]
+    plugins = []
+    for name in ("jax-cuda12-plugin", "jax-cuda13-plugin"):
+        with contextlib.suppress(Missing):
+            plugins.append(f"{name} {_version(name, name)}")
     return ", ".join([version, f"jaxlib {jaxlib}",
                       *(plugins or ["without GPUs: pip install 'jax[cuda13]'"])])
 
@@ -335,18 +337,10 @@ def check_torch() -> str:
     return version
 
 
-def _is_here(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def _version(package: str, requirement: str) -> str:
-    if not _is_here(package):
-        raise Missing(f"no {package}", f"pip install {requirement}")
-    return importlib.metadata.version(package)
+    with _mended(Missing, f"pip install {requirement}",
+                 importlib.metadata.PackageNotFoundError, f"no {package}"):
+        return importlib.metadata.version(package)
 
 
 def _check_version(name: str, found: str, oldest: str, requirement: str) -> None:

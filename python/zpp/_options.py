@@ -12,20 +12,10 @@ import dataclasses
 import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from zpp import _option_kinds as kinds
 from zpp._option_kinds import FORMATS, Kind
-
-
-class NamedMesh(Protocol):
-    """Devices in named dimensions, such as a `jax.sharding.Mesh`."""
-
-    @property
-    def axis_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def shape(self) -> Mapping[str, int]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +120,7 @@ class Tuning(SharedTuning):
 class SharedOptions(_Described):
     """The part of `Options` that all front ends have."""
 
-    mesh: str | Mapping[str, int] | NamedMesh | None = option(
+    mesh: str | Mapping[str, int] | Any | None = option(
         kinds.MESH, None,
         "The tiers, from the slowest link to the fastest. A tier with the name "
         "of an axis of the step is that axis. In Python also "

@@ -3,6 +3,7 @@
 """`zpp run`: a program whose steps are rewritten while XLA compiles them."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
@@ -60,22 +61,19 @@ def run(options: argparse.Namespace, chosen: Options) -> int:
     if chosen.mesh is None:
         raise ValueError("expected --mesh, the tiers of all devices such as "
                          "node:8,gpu:8, but got none")
-    _check(chosen)
+    # Where JAX is missing here, the program has its own, and checks the options.
+    with contextlib.suppress(ImportError):
+        from zpp.jax._install import check_options
+        check_options(chosen)
     program = find_program(options.program)
-    environment = make_environment(chosen, options.report, options.options)
+    startup = str(pathlib.Path(zpp.__file__).resolve().parent / "startup")
+    others = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ, VARIABLE: make_words(chosen, options.report, options.options),
+        "PYTHONPATH": startup + (os.pathsep + others if others else "")}
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(program, options.program, environment)
-
-
-def _check(chosen: Options) -> None:
-    """Errors of options, before anything is started. Where JAX is missing here,
-    the program has its own, and checks them."""
-    try:
-        from zpp.jax._install import check_options
-    except ImportError:
-        return
-    check_options(chosen)
 
 
 def find_program(command: Sequence[str]) -> str:
@@ -87,15 +85,6 @@ def find_program(command: Sequence[str]) -> str:
         raise FileNotFoundError(f"expected a program to run, but got "
                                 f"'{command[0]}'{hint}")
     return found
-
-
-def make_environment(chosen: Options, report: pathlib.Path | None, auto: str | None
-                     ) -> dict[str, str]:
-    """The environment in which Python starts with zpp."""
-    startup = str(pathlib.Path(zpp.__file__).resolve().parent / "startup")
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, VARIABLE: make_words(chosen, report, auto),
-            "PYTHONPATH": startup + (os.pathsep + others if others else "")}
 
 
 def make_words(chosen: Options, report: pathlib.Path | None, auto: str | None = None

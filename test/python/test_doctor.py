@@ -185,6 +185,7 @@ def test_cache_that_cannot_be_written_to(variable, monkeypatch):
     assert found.text.startswith("expected a cache folder '/proc/nowhere/")
     assert "export XDG_CACHE_HOME=" in found.remedy
     with pytest.warns(UserWarning, match="set XDG_CACHE_HOME to a folder"):
+        _cache.cache_folder.cache_clear()
         assert _cache.cache_folder().is_dir()
 
 
@@ -195,6 +196,7 @@ def test_no_home(monkeypatch):
     found = findings()["cache"]
     assert found.state == "bad" and "HOME is not set" in found.text
     with pytest.warns(UserWarning, match="got no home directory"):
+        _cache.cache_folder.cache_clear()
         assert _cache.cache_folder().is_dir()
 
 

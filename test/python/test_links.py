@@ -17,6 +17,7 @@ import zpp
 from conftest import ROOT
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from zpp import _links
+from zpp._cache import cache_folder
 from zpp.jax import _links as links_of_jax
 from zpp.jax import _rewrite
 
@@ -27,6 +28,7 @@ NODES = "node:2,gpu:4"
 def cache(tmp_path, monkeypatch):
     """A cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_folder.cache_clear()
 
 
 def devices(**axes: int) -> Mesh:

@@ -16,6 +16,7 @@ from torch import nn
 
 import ranks
 import zpp.torch
+from zpp._cache import cache_folder
 from zpp._compiler import report_entries
 from zpp.torch import Options, _bucket
 from zpp.torch._bucket import Bucket, compile_bucket
@@ -275,6 +276,7 @@ def test_a_cache_without_locks(monkeypatch):
 def test_a_cache_that_cannot_be_written_to(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    cache_folder.cache_clear()
     bucket = Bucket("all_gather", "f32", 779, (("node", 2),))
     with pytest.warns(UserWarning, match="expected a cache folder '.*zpp' to "
                       "write to, but got: .*; compiling into a temporary folder, "
@@ -282,6 +284,7 @@ def test_a_cache_that_cannot_be_written_to(monkeypatch, tmp_path):
         library = compile_bucket(
             bucket, bucket.options(Options(weights="i8"))).library
     assert caught[0].filename == __file__
+    cache_folder.cache_clear()
     assert library.is_file() and tmp_path not in library.parents
 
 
