@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 import training
 import values
@@ -189,6 +190,14 @@ def test_a_guard_steps_down_from_formats_that_are_not_named(pool):
     for found in pool(values.guarded, {"mesh": ZEROPP["mesh"], "guard": 1e-4}, steps=4):
         assert {text.partition(" of ")[0] for text in found["warnings"]} == {
             "guard: the weights", "guard: the gradients"}
+
+
+def test_a_guard_knows_a_loss_scale_that_is_too_large(pool):
+    """What is not finite makes its block NaN, which is not the format's doing."""
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.float16)
+    options = {**ZEROPP, "guard": zpp.Guard(gradients=0.9, every=1)}
+    for found in pool(values.guarded, options, steps=4, policy=policy, scale=2.0**22):
+        assert not found["warnings"]
 
 
 def test_a_frozen_parameter_that_is_lost_becomes_exact(pool):

@@ -165,20 +165,27 @@ class Spiked(nn.Module):
         return self.first(x) @ self.spiked.T
 
 
-def guarded(options, steps: int, frozen=False) -> dict:
+def guarded(options, steps: int, frozen=False, policy=MixedPrecisionPolicy(), scale=1
+            ) -> dict:
     """Warnings of a training, the formats at its end as the report has them, and
-    metrics."""
+    metrics. Steps with gradients that are not finite are left out.
+
+    Args:
+      scale: that of the loss.
+    """
     torch.manual_seed(0)
     model = Spiked().to(device())
     model.spiked.requires_grad_(not frozen)
-    fully_shard(model, mesh=all_ranks())
+    fully_shard(model, mesh=all_ranks(), mp_policy=policy)
     optimizer = torch.optim.SGD(model.parameters(), 1e-6)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compress(model, **options)
         for step in range(steps):
-            loss_of(model, make_batch(step)).backward()
-            optimizer.step()
+            (scale * loss_of(model, make_batch(step))).backward()
+            norm = nn.utils.get_total_norm(each.grad for each in model.parameters())
+            if norm.full_tensor().isfinite():
+                optimizer.step()
             optimizer.zero_grad()
     return {"warnings": _texts(caught), "metrics": zpp.torch.metrics(model),
             "report": zpp.torch.report(model)["collectives"]}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from zpp._guard import Guard
 from zpp._measures import relative
@@ -122,7 +123,8 @@ class Gauge:
             arrived = layout.read(result, sample)
             if not sample:
                 return
-            sums = torch.stack([_compare(*pair) for pair in zip(expected, arrived)])
+            sums = torch.stack([_compare(*pair, layout.block)
+                                for pair in zip(expected, arrived)])
             self._samples.append(_Sample(
                 role, [parameters[each.place] for each in sample], sums,
                 torch.cuda.current_stream(sums.device).record_event()
@@ -169,9 +171,15 @@ class Gauge:
         return lost.error > getattr(self._guard, lost.role)
 
 
-def _compare(expected: torch.Tensor, arrived: torch.Tensor) -> torch.Tensor:
+def _compare(expected: torch.Tensor, arrived: torch.Tensor, block: int) -> torch.Tensor:
+    """The sums of a `_Sample`, of rows that begin with a block."""
     expected, arrived = expected.double(), arrived.double()
-    is_finite, stays = expected.isfinite(), arrived.isfinite()
+    # A value that is not finite makes all of its block NaN, so that it stays visible: a
+    # loss scale that is too large is not the format's doing.
+    blocks = nn.functional.pad(expected.isfinite(), (0, -expected.size(1) % block),
+                               value=True).view(expected.size(0), -1, block)
+    is_finite = blocks.all(2, keepdim=True).expand_as(blocks).flatten(1)
+    is_finite, stays = is_finite[:, :expected.size(1)], arrived.isfinite()
     is_both = is_finite & stays
     return torch.stack([
         torch.where(is_both, arrived - expected, 0.0).square().sum(),
