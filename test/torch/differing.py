@@ -3,6 +3,7 @@
 """Functions that the ranks run: where ranks differ, or a part of them has its own."""
 
 import contextlib
+import datetime
 import functools
 import gc
 import warnings
@@ -17,10 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import register_fsdp_forward_method
 
 import zpp.torch
-from zpp.torch import _agreement
+from zpp.torch import _agreement, _groups
 
 import training
-from training import (WIDTH, all_ranks, compress, device, evaluate_around,
+from training import (CLASSES, WIDTH, all_ranks, compress, device, evaluate_around,
                       fully_shard, gathered_bytes, loss_of, make_batch,
                       make_model, update)
 
@@ -318,6 +319,64 @@ def saves_after_a_part_compresses(folder: str) -> bool:
     checkpoint.load(state, checkpoint_id=folder)
     return all(torch.equal(value.full_tensor(), expected[name])
                for name, value in state.items())
+
+
+def resumes_parts(options, folder: str) -> dict:
+    """Losses of four steps of two models, each of which half of the ranks have, as stages
+    of a pipeline; those of the last two after a restart; and warnings of the latter."""
+    number = dist.get_rank() % 2
+    mesh = [DeviceMesh(device().type, ranks) for ranks in ([0, 2], [1, 3])][number]
+
+    def make() -> nn.Module:
+        torch.manual_seed(number)
+        model = nn.ModuleDict({f"stage{number}": nn.Linear(WIDTH, CLASSES)})
+        model.to(device())
+        fully_shard(model[f"stage{number}"], mesh=mesh)
+        return compress(model, **options)
+
+    def train(model, steps: int) -> list[float]:
+        (stage,) = model.values()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return [update(stage, optimizer) for _ in range(steps)]
+
+    model = make()
+    losses = train(model, 2)
+    saved = {"model": model.state_dict(), "zpp": zpp.torch.state_dict(model)}
+    checkpoint.save(saved, checkpoint_id=folder)
+    losses += train(model, 2)
+    model = make()
+    train(model, 1)
+    state = {"model": model.state_dict(), "zpp": zpp.torch.state_dict(model)}
+    checkpoint.load(state, checkpoint_id=folder)
+    model.load_state_dict(state["model"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zpp.torch.load_state_dict(model, state["zpp"])
+    return {"losses": losses, "resumed": train(model, 2),
+            "warnings": [str(each.message) for each in caught]}
+
+
+def error_of_a_part(options) -> str:
+    """The error of compress where only two ranks have a model, and the others exchange
+    something else."""
+    mesh = DeviceMesh(device().type, [0, 2])
+    if dist.get_rank() in (1, 3):
+        return "none"
+    with mock.patch.object(_agreement, "TIME_LIMIT", datetime.timedelta(seconds=2)):
+        return training.error_of(options, mesh=mesh)
+
+
+def losses_in_a_new_world(options) -> list[float]:
+    """Losses of two ranks that were the first and the last one of four, between which
+    others had compressed as well."""
+    training.train(options, rows=((0, 1), (2, 3)), steps=1)
+    rank, store = dist.get_rank(), _groups.store_of_all()
+    dist.destroy_process_group()
+    if rank in (1, 2):
+        return []
+    dist.init_process_group(
+        "gloo", store=dist.PrefixStore("new", store), rank=rank // 3, world_size=2)
+    return training.train({**options, "mesh": "node:2", "secondary": 1})["losses"]
 
 
 def is_freed(options, **more) -> list[bool]:

@@ -139,6 +139,31 @@ def test_checkpoints_beside_groups_of_a_part(pool, tmp_path):
     assert all(pool(differing.saves_after_a_part_compresses, str(tmp_path)))
 
 
+def test_states_of_parts(pool, tmp_path):
+    for found in pool(differing.resumes_parts, DELTA, str(tmp_path)):
+        assert found["resumed"] == found["losses"][2:] and not found["warnings"]
+
+
+@pytest.mark.parametrize("options, name", [
+    ({}, "mesh"), ({**ZEROPP, "links": "measured"}, "links")], ids=["mesh", "links"])
+def test_what_all_ranks_find_out_is_an_error_in_a_part(pool, options, name):
+    results = [result for result, _ in pool.outcomes(differing.error_of_a_part, options)]
+    assert results[1] == results[3] == "none"
+    assert results[0] == (
+        "RuntimeError: expected rank 1, 3 to call zpp.torch.compress as this one does, "
+        f"but got no call within 2 s; with {name}= only ranks that have a part of the "
+        "model need to")
+    assert results[2].startswith("RuntimeError: expected rank")
+
+
+def test_ranks_that_begin_anew(pool):
+    """What they have done in another world does not count."""
+    outcomes = pool.outcomes(differing.losses_in_a_new_world, {**ZEROPP, "weights": "i8"})
+    assert not any(error for _, error in outcomes)
+    first, *others, last = [result for result, _ in outcomes]
+    assert others == [[], []] and first == last and first[-1] < first[0]
+
+
 def test_wrapped_process_groups(cache):
     """TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     own = ranks.Pool(4, debug="DETAIL")

@@ -176,7 +176,7 @@ def test_nothing_to_send_differences_of_is_a_warning(pool):
     for found in pool(training.warnings_of, {**DELTA, "mesh": "gpu:4"}):
         assert found == [
             "weights='i4:delta': no weights are gathered from another secondary "
-            "group, so they are sent whole, in i8; with secondary=1 each device "
+            "group: what is gathered travels whole, in i8; with secondary=1 each device "
             "holds all weights"]
     assert pool(training.warnings_of, DELTA) == 4 * [[]]
 

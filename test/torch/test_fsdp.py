@@ -483,6 +483,11 @@ def test_other_types_are_left_alone(pool):
             "float64"}
 
 
+def test_without_parameters(pool):
+    for report in pool(training.report_without_parameters):
+        assert not report["collectives"]
+
+
 def test_bytes_among_the_types_are_left_alone(pool):
     """A base that is quantized already, with an adapter."""
     for report in pool(training.report_of_quantized_base):

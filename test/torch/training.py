@@ -994,10 +994,10 @@ def bytes_after_state_of_another_mesh(options) -> tuple[list[str], int, int]:
     zpp.torch.forget(model)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        zpp.torch.load_state_dict(model, {**state, "mesh": "node:4"})
-        name, slice_ = next(iter(state[f"rank{dist.get_rank()}"].items()))
-        zpp.torch.load_state_dict(model, {
-            **state, f"rank{dist.get_rank()}": {name: slice_[1:]}})
+        rank, own = next(iter(state.items()))
+        zpp.torch.load_state_dict(model, {rank: {**own, "mesh": "node:4"}})
+        name, slice_ = next(iter(own.items()))
+        zpp.torch.load_state_dict(model, {rank: {**own, name: slice_[1:]}})
     with torch.no_grad():
         model(make_batch()[0])
     return ([str(warning.message) for warning in caught], first,
@@ -1139,6 +1139,15 @@ def error_of_f64() -> dict:
     compress(model, **ZEROPP)
     model(torch.ones(2, 8, dtype=torch.float64, device=device())
           ).sum().backward()
+    return zpp.torch.report(model)
+
+
+def report_without_parameters() -> dict:
+    """Returns that of a model without parameters, as a stage of a pipeline may be."""
+    model = nn.Sequential(nn.ReLU())
+    fully_shard(model, mesh=all_ranks())
+    compress(model, **ZEROPP, exact="*")
+    model(make_batch()[0])
     return zpp.torch.report(model)
 
 

@@ -16,7 +16,6 @@ import functools
 import hashlib
 import json
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -29,8 +28,6 @@ from zpp.torch import _groups, _pytorch
 #: How long the first rank waits for the others, and they for it.
 TIME_LIMIT = datetime.timedelta(seconds=300)
 
-#: The calls so far of each group, by its ranks.
-_calls: Counter[tuple[int, ...]] = Counter()
 #: The errors of ranks that want different things, and of ranks that do not call, by
 #: the names that they have in the store.
 _ERRORS: dict[str, type[Exception]] = {"differs": ValueError, "absent": RuntimeError}
@@ -39,27 +36,27 @@ _Verdict = list[str]
 
 
 def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
-          caller: str = "zpp.torch.compress") -> None:
+          caller: str = "zpp.torch.compress", hint: str = "") -> None:
     """Raises ValueError, on all ranks of a group, if not all have the same facts, with
     the first difference, and RuntimeError if some ranks have not called it in time. All
-    ranks of the groups call it, in turn with the same calls; messages name `caller`."""
+    ranks of the groups call it, in turn with the same calls; messages name `caller`, and
+    those of ranks that do not call end with `hint`."""
     members = {tuple(dist.get_process_group_ranks(group)) for group in groups
                if not _pytorch.is_fake(group)}
     if not members:
         return
-    store = _pytorch.store_of_all()
+    store = _groups.store_of_all()
     own = dist.get_rank()
     for ranks in sorted(members):
         name = hashlib.sha256(repr(ranks).encode()).hexdigest()
-        call = f"zpp/agreement/{name}/{_calls[ranks]}"
-        _calls[ranks] += 1
+        call = f"zpp/agreement/{name}/{_groups.count('agreements', ranks)}"
         store.set(f"{call}/{own}", json.dumps(facts))
         key = f"{call}/verdict"
         if own == ranks[0]:
-            verdict = _compare(store, call, ranks, caller)
+            verdict = _compare(store, call, ranks, caller, hint)
             store.set(key, json.dumps(verdict))
         elif not _arrives(store, [key]):
-            verdict = _absent(ranks[:1], caller)
+            verdict = _absent(ranks[:1], caller, hint)
         else:
             verdict = json.loads(store.get(key))
         if verdict:
@@ -67,13 +64,13 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
             raise _ERRORS[error](text)
 
 
-def _compare(store: dist.Store, call: str, ranks: tuple[int, ...], caller: str
-             ) -> _Verdict:
+def _compare(store: dist.Store, call: str, ranks: tuple[int, ...], caller: str,
+             hint: str) -> _Verdict:
     """Whether the ranks agree, with the first difference."""
     keys = [f"{call}/{rank}" for rank in ranks]
     if not _arrives(store, keys):
         return _absent((rank for rank, key in zip(ranks, keys)
-                        if not store.check([key])), caller)
+                        if not store.check([key])), caller, hint)
     first, *others = map(json.loads, store.multi_get(keys))
     for rank, other in zip(ranks[1:], others):
         for name in {**first, **other}:
@@ -93,11 +90,11 @@ def _arrives(store: dist.Store, keys: list[str]) -> bool:
     return True
 
 
-def _absent(ranks: Iterable[int], caller: str) -> _Verdict:
+def _absent(ranks: Iterable[int], caller: str, hint: str) -> _Verdict:
     return ["absent", (
         f"expected rank {', '.join(map(str, ranks))} to call "
         f"{caller} as this one does, but got no call within "
-        f"{TIME_LIMIT.total_seconds():.0f} s")]
+        f"{TIME_LIMIT.total_seconds():.0f} s{hint}")]
 
 
 class Voter(Protocol):

@@ -78,13 +78,15 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     guarded = Guard.of(guard)
     modules = dict(_fsdp.modules_of(model))
     groups = _groups_of(modules)
-    options = _with_mesh(options or Options(), changes,
-                         [parameters for _, _, parameters in groups])
-    check_options(options)
     all_groups = [group for _, _, parameters in groups
                   for group in _fsdp.groups_of(parameters)]
-    if is_measured(options, groups[0][2].device):
-        options = options.replace(links=_find_links(options, groups, all_groups))
+    options = _with_mesh(options or Options(), changes,
+                         [parameters for _, _, parameters in groups], all_groups)
+    check_options(options)
+    # There may be no parameters, as in a stage of a pipeline.
+    device = next((parameters.device for _, _, parameters in groups), torch.device("cpu"))
+    if is_measured(options, device):
+        options = options.replace(links=_find_links(options, device, all_groups))
     variants = read_variants(schedule or {}, options)
     is_off = all(
         variant.weights == "none" and variant.gradients == "none"
@@ -97,12 +99,12 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
     names = _pytorch.names_of(model, [parameters for _, _, parameters in groups])
     all_names = {each: name for of_group in names.values()
                  for each, name in of_group.items()}
-    for _, variant in variants:
+    for _, variant in variants if all_names else ():
         check_patterns(variant, [*all_names.values()])
     if any({variant.weights, variant.gradients} != {"none"} for _, variant in variants):
         warn_of_vectors(all_names)
     call = Call(options.mesh, variants, guarded,
-                Ballots(at_once=groups[0][2].device.type != "cpu"), steps_done)
+                Ballots(at_once=device.type != "cpu"), steps_done)
     communications = [
         Communication(name, module, parameters, call, names[parameters])
         for name, module, parameters in groups]
@@ -208,7 +210,7 @@ def _check_use(communications: list[Communication],
         if sends_differences(options) and not any(
                 each.gathers.sends_differences() for each in communications):
             warn(f"weights={options.weights!r}: no weights are gathered from "
-                 f"another secondary group, so they are sent whole, in i8; "
+                 f"another secondary group: what is gathered travels whole, in i8; "
                  f"with secondary=1 each device holds all weights")
             return
         if options.accumulate not in (None, "none") and not any(
@@ -295,7 +297,7 @@ def _groups_of(modules: Mapping[str, FSDPModule]
 
 
 def _with_mesh(options: Options, changes: Mapping[str, Any],
-               groups: list[Any]) -> Options:
+               groups: list[Any], all_groups: list[dist.ProcessGroup]) -> Options:
     """The options with their changes, and with a mesh."""
     changes = dict(changes)
     if isinstance(changes.get("mesh"), DeviceMesh):
@@ -310,7 +312,16 @@ def _with_mesh(options: Options, changes: Mapping[str, Any],
         if tiers := _mesh.tiers_of_sharding(devices):
             use_groups(devices)
             return options.replace(mesh=tiers)
+    _check_all_call("mesh", "that of the hosts", all_groups)
     return options.replace(mesh=_mesh.tiers_of_hosts())
+
+
+def _check_all_call(option: str, value: Any, groups: list[dist.ProcessGroup]) -> None:
+    """Checks that all ranks, not only those of the groups, find an option out together:
+    they would take what others exchange for theirs, or wait for them."""
+    for checked in (groups, [dist.group.WORLD]):
+        _agreement.check(checked, {option: value}, hint=(
+            f"; with {option}= only ranks that have a part of the model need to"))
 
 
 def read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
@@ -335,14 +346,13 @@ def is_measured(options: Options, device: torch.device) -> bool:
     return options.links == MEASURED or options.links is None and device.type == "cuda"
 
 
-def _find_links(options: Options, groups: list[Any],
+def _find_links(options: Options, device: torch.device,
                 all_groups: list[dist.ProcessGroup]) -> str | None:
     """The links of the mesh; None in a dry run."""
     if not all_groups or any(map(_pytorch.is_dry_run, all_groups)):
         return None
-    # Otherwise the ranks that measure would wait for the others.
-    _agreement.check(all_groups, {"links": options.links})
-    return find_links(parse_mesh(options.mesh), groups[0][2].device)
+    _check_all_call("links", options.links, all_groups)
+    return find_links(parse_mesh(options.mesh), device)
 
 
 def _check_groups(groups: list[Any], mesh: str) -> None:

@@ -5,8 +5,8 @@ interface."""
 
 import copy
 import datetime
+import hashlib
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +14,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-#: How many groups of the same ranks `_new_group` has made.
-_made: Counter[tuple[int, ...]] = Counter()
+
+def store_of_all() -> dist.Store:
+    """Returns the store in which all ranks can leave each other notes."""
+    return distributed_c10d._get_default_store()
+
+
+def count(what: str, ranks: tuple[int, ...]) -> int:
+    """Counts something that some ranks do together, and returns how often this one has
+    done it: the same number on all of them, also if their processes are not equally
+    old."""
+    name = hashlib.sha256(repr(ranks).encode()).hexdigest()
+    return store_of_all().add(f"zpp/{what}/{name}/{dist.get_rank()}", 1)
 
 
 def part_of(group: dist.ProcessGroup, ranks: tuple[int, ...],
@@ -43,8 +53,7 @@ def _new_group(ranks: tuple[int, ...], **options: Any) -> dist.ProcessGroup:
     """Makes a group that only its ranks know of. PyTorch counts groups, and names the
     next ones by the number, which must stay the same on all ranks; and it may split
     the group of all ranks, which all of them would have to do."""
-    _made[ranks] += 1
-    name = f"zpp {'_'.join(map(str, ranks))} {_made[ranks]}"
+    name = f"zpp {'_'.join(map(str, ranks))} {count('groups', ranks)}"
     world = dist.group.WORLD
     bound, name_of = world.bound_device_id, distributed_c10d._process_group_name
     distributed_c10d._process_group_name = lambda *_, **__: name

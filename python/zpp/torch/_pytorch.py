@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._compile import _disable_dynamo
-from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
@@ -233,11 +232,6 @@ def is_fake(group: dist.ProcessGroup) -> bool:
 def is_dry_run(group: dist.ProcessGroup) -> bool:
     """True if nothing will run: with a fake group, or with fake tensors."""
     return is_fake(group) or torch._guards.detect_fake_mode() is not None
-
-
-def store_of_all() -> dist.Store:
-    """Returns the store in which all ranks can leave each other notes."""
-    return distributed_c10d._get_default_store()
 
 
 def is_backward() -> bool:

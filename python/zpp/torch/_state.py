@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from zpp._warn import warn
-from zpp.torch import _agreement
+from zpp.torch import _agreement, _fsdp
 from zpp.torch._communication import Communication
 from zpp.torch._compress import communications_of
 
@@ -31,7 +31,8 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     type that is gathered. Values are copies. Before the first step they are zeros of
     the shapes to load to.
     """
-    own, held = {}, []
+    own: dict[str, Any] = {}
+    held = []
     for name, communication in _named(model):
         slice_ = communication.gathers.own()
         if slice_ is not None:
@@ -40,29 +41,30 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
             slice_ = communication.gathers.empty_own()
         if slice_ is not None:
             own[name] = slice_
-    return {"mesh": _mesh_of(model), "held": ",".join(held),
-            f"rank{dist.get_rank()}": own}
+    # Ranks may have other modules, as stages of a pipeline do.
+    return {f"rank{dist.get_rank()}": {
+        **own, "mesh": _mesh_of(model), "held": ",".join(held)}}
 
 
 def load_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
     """Loads what `state_dict` has returned on this rank, after the weights. All ranks
-    call it, between steps, and the next step sends the difference to it: the training
-    continues as if it had not stopped.
+    that have a part of the model call it, between steps, and the next step sends the
+    difference to it: the training continues as if it had not stopped.
 
     A state of another mesh or of other slices is dropped with a warning. Whole weights
     are then sent once.
 
     Raises:
-      ValueError: if ranks have different states.
+      ValueError: if ranks that gather weights together have different states.
     """
     named = dict(_named(model))
-    mesh, rank = _mesh_of(model), f"rank{dist.get_rank()}"
-    own = state.get(rank, {})
-    held = [name for name in str(state.get("held", "")).split(",")
+    mesh = _mesh_of(model)
+    own = state.get(f"rank{dist.get_rank()}", {})
+    held = [name for name in str(own.get("held", "")).split(",")
             if name in own]
     reason = ""
-    if state.get("mesh") != mesh:
-        reason = f"expected one of the mesh {mesh}, but got {state.get('mesh')}"
+    if own.get("mesh") != mesh:
+        reason = f"expected one of the mesh {mesh}, but got {own.get('mesh')}"
     for name in held:
         wanted = named[name].gathers.empty_own() if name in named else None
         if not reason and (wanted is None or wanted.shape != own[name].shape
@@ -70,8 +72,10 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
             reason = (f"expected slices of the same model and options, but got "
                       f"{tuple(own[name].shape)} of {own[name].dtype} for "
                       f"'{name}'")
-    _agreement.check([dist.group.WORLD],
-                     {"state of zpp.torch": [held, bool(reason)]})
+    groups = [group for each in named.values()
+              for group in _fsdp.groups_of(each.shared.parameters)]
+    _agreement.check(groups, {"state of zpp.torch": [held, bool(reason)]},
+                     "zpp.torch.load_state_dict")
     if reason:
         warn(f"the state of zpp.torch is dropped, and whole weights are sent "
              f"once: {reason}")
