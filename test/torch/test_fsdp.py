@@ -441,6 +441,17 @@ def test_metrics(pool):
             assert numbers["state_bytes"] == 0
 
 
+def test_metrics_of_what_nobody_calls(pool):
+    for texts, found in pool(training.measured_where_nobody_calls, False):
+        assert not texts and found["bytes/node"] > 0 and found["error/gradients"] > 0
+    for texts, found in pool(training.measured_where_nobody_calls, True):
+        assert "bytes/node" not in found
+        assert texts == [
+            "metrics: expected calls of Block, from one to the next of which is "
+            "measured, but got gradients of its other methods, or of parts of it, alone; "
+            "call metrics for a part that is called"]
+
+
 def test_modules_may_have_other_options(pool):
     entries = pool(training.overridden)[0]["collectives"]
     kinds = {(entry["module"], entry["kind"]): entry for entry in entries}

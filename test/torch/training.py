@@ -21,7 +21,8 @@ from torch.distributed.checkpoint.state_dict import (get_state_dict,
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.fsdp import (CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy,
-                                    OffloadPolicy, fully_shard)
+                                    OffloadPolicy, fully_shard,
+                                    register_fsdp_forward_method)
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                parallelize_module)
@@ -537,6 +538,27 @@ def measured(**options) -> tuple[list[dict[str, float]], list[int]]:
         if step != 1:
             found.append(zpp.torch.metrics(model))
     return found, sent
+
+
+def measured_where_nobody_calls(is_method: bool) -> tuple[list[str], dict[str, float]]:
+    """Warnings, and metrics, of a model that is not called itself: two models in a list,
+    or one that trains by another method."""
+    torch.manual_seed(0)
+    models = [Block().to(device()) for _ in range(1 if is_method else 2)]
+    for model in models:
+        fully_shard(model, mesh=all_ranks(), mp_policy=MIXED)
+        if is_method:
+            register_fsdp_forward_method(model, "_compute")
+    measured = models[0] if is_method else nn.ModuleList(models)
+    compress(measured, **ZEROPP)
+    inputs, _ = make_batch()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            found = zpp.torch.metrics(measured)
+            for model in models:
+                (model._compute if is_method else model)(inputs).square().sum().backward()
+    return [str(each.message) for each in caught], found
 
 
 def states() -> tuple[dict, dict]:

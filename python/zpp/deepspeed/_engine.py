@@ -212,7 +212,7 @@ class _Compression:
         return report_of(self.communications(), parse_mesh(self._mesh), self._options.links)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
-        return self._meter.measure(module, (each for _, each in self.communications()))
+        return self._meter.measure([module], (each for _, each in self.communications()))
 
     def forget(self) -> None:
         self._on_write(self._gathers)

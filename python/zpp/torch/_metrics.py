@@ -4,14 +4,15 @@
 
 import collections
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from zpp._measures import errors_of
-from zpp.torch import _runtime
+from zpp._warn import warn
+from zpp.torch import _fsdp, _pytorch, _runtime
 from zpp.torch._communication import Communication
 from zpp.torch._compress import communications_of, report
 from zpp.torch._moments import KIND
@@ -22,37 +23,62 @@ _ROLES = {"all_gather": "weights", "reduce_scatter": "gradients",
 
 
 class Meter:
-    """Measures a model, which has a report, from one forward pass to the next."""
+    """Measures modules, which have a report, from one forward pass to the next: that of
+    the module that is called first."""
 
     def __init__(self, report: Callable[[], dict]):
         self._report = report
         self.latest: dict[str, float] = {}
-        self._hook: Any = None
+        self._hooks: list[Any] = []
+        #: Calls of reductions before there were hooks, and how often `measure` has found
+        #: others since.
+        self._reductions = self._in_vain = 0
         self._before: dict[str, int] | None = None
+        #: The module whose next call ends the pass.
+        self._first = 0
 
-    def measure(self, model: nn.Module, communications: Iterable[Communication]
-                ) -> dict[str, float]:
-        """The metrics of a model, with its communications. Measures the next pass, and
+    def measure(self, modules: Sequence[nn.Module],
+                communications: Iterable[Communication]) -> dict[str, float]:
+        """The metrics of modules, with their communications. Measures the next pass, and
         ends the one that is being measured."""
         self._end()
-        if self._hook is None:
-            self._hook = model.register_forward_pre_hook(self._on_forward)
+        reductions = _reductions_of(self._report())
+        if not self._hooks:
+            self._hooks = [each.register_forward_pre_hook(self._on_forward)
+                           for each in modules]
+            self._in_vain = 0
+        elif reductions > self._reductions:
+            self._in_vain += 1
+            # Once may be a backward pass of before.
+            if self._in_vain == 2:
+                warn(f"metrics: expected calls of "
+                     f"{type(modules[0]).__name__.removeprefix('FSDP')}, from one to "
+                     f"the next of which is measured, but got gradients of its other "
+                     f"methods, or of parts of it, alone; call metrics for a part that is "
+                     f"called")
+        self._reductions = reductions
         return self.latest | {name: error for communication in communications
                               for name, error in communication.errors().items()}
 
     def stop(self) -> None:
         """Ends the pass that is being measured, and measures no other."""
         self._end()
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._unhook()
 
-    def _on_forward(self, *_: Any) -> None:
-        if not torch.is_grad_enabled():
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _on_forward(self, module: nn.Module, *_: Any) -> None:
+        # A checkpoint calls modules in backward passes.
+        if not torch.is_grad_enabled() or _pytorch.is_backward():
             return
         if self._before is not None:
-            self._end()
+            if id(module) == self._first:
+                self._end()
             return
+        self._first = id(module)
         self._before = _bytes_of(self._report())
         _runtime.measure(True)
 
@@ -60,8 +86,7 @@ class Meter:
         if self._before is None:
             return
         before, self._before = self._before, None
-        self._hook.remove()
-        self._hook = None
+        self._unhook()
         _runtime.measure(False)
         report = self._report()
         after = _bytes_of(report)
@@ -95,8 +120,9 @@ def metrics(model: nn.Module) -> dict[str, float]:
       not_finite/weights, not_finite/gradients: values of the sample that a format has
         made NaN or Inf.
       error/moments, not_finite/moments: likewise, with moments="i8".
-    A pass ends with the next call of `model` for which gradients are computed, or of
-    this function. Models in between are measured as well.
+    A pass ends with the next call of `model` (of several in a list, of the first that was
+    called) for which gradients are computed, or of this function. Models in between are
+    measured as well.
 
     Raises:
       ValueError: for a model that zpp.torch.compress was not called with.
@@ -105,8 +131,23 @@ def metrics(model: nn.Module) -> dict[str, float]:
     if model not in _meters:
         weak = weakref.ref(model)
         _meters[model] = Meter(lambda: report(weak()))
-    return _meters[model].measure(model, (
+    return _meters[model].measure([model, *_roots_of(model)], (
         communication for _, _, communication in communications_of(model)))
+
+
+def _roots_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules of fully_shard within others, such as a list, that are in no other one:
+    of these the others may be called by nobody."""
+    below: set[nn.Module] = set()
+    for _, module in _fsdp.modules_of(model):
+        if module not in below and module is not model:
+            yield module
+        below.update(module.modules())
+
+
+def _reductions_of(report: dict) -> int:
+    return sum(entry["calls"] for entry in report["collectives"]
+               if _ROLES[entry["kind"]] == "gradients")
 
 
 def _bytes_of(report: dict) -> dict[str, int]:
