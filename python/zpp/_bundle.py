@@ -210,8 +210,7 @@ def _write_folder(folder: pathlib.Path, files: Mapping[str, bytes],
 
 
 def _exchange_names(a: pathlib.Path, b: pathlib.Path) -> bool:
-    """Exchanges the names of two folders at one moment. False where the system
-    or the file system cannot."""
+    """Exchanges the names of two folders at one moment; False where that cannot be."""
     at_cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
     if not sys.platform.startswith("linux"):
         return False

@@ -25,7 +25,7 @@ from zpp._files import write_file
 from zpp._html import render
 from zpp._options import NAMED, read_words
 from zpp._rewrite import complete
-from zpp._text import FORMS, TEXTS, check_text, is_pretty
+from zpp._text import FORMS, TEXTS, read_text
 from zpp._warn import warn
 
 #: The attribute of a module that zpp has rewritten.
@@ -163,19 +163,19 @@ def _chosen(options: argparse.Namespace) -> zpp.Options:
         if name in NAMED and value is not None))
 
 
-def _quantity(wanted: str, units: Mapping[str, float]) -> Callable[[str], float]:
-    """A type of arguments: numbers with units."""
-    def read(text: str) -> float:
+def _quantity(kind: Callable, wanted: str, units: Mapping[str, float]) -> Callable[[str], Any]:
+    """A type of arguments: numbers of a kind, with units."""
+    def read(text: str) -> Any:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\w*)", text.strip())
         if not match or match[2] not in units:
             raise argparse.ArgumentTypeError(f"expected {wanted}, but got '{text}'")
-        return float(match[1]) * units[match[2]]
+        return kind(float(match[1]) * units[match[2]])
 
     return read
 
 
-read_seconds = _quantity("a time as 54ms", {"s": 1, "ms": 1e-3, "us": 1e-6})
-read_bytes = _quantity("a number of bytes as 70GiB", {"": 1, "B": 1, **{
+read_seconds = _quantity(float, "a time as 54ms", {"s": 1, "ms": 1e-3, "us": 1e-6})
+read_bytes = _quantity(int, "a number of bytes as 70GiB", {"": 1, "B": 1, **{
     f"{prefix}{unit}": base ** (power + 1) for power, prefix in enumerate("KMGT")
     for unit, base in (("B", 1000), ("iB", 1024))}})
 
@@ -296,21 +296,14 @@ def _write(path: pathlib.Path, content: bytes) -> None:
 
 
 def _read(path: pathlib.Path) -> tuple[str, Any]:
-    """The form of a file, and what zpp.rewrite takes of it: an export or the
-    text of a module."""
+    """Returns the form of a file, and what zpp.rewrite takes of it."""
     is_file = path != _STANDARD
     content = path.read_bytes() if is_file else sys.stdin.buffer.read()
     name = str(path) if is_file else "stdin"
     try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    try:
-        if "\0" not in text:
-            check_text(text)
-            if not text.startswith("HloModule"):
-                came_from(text, path)
-                return "pretty" if is_pretty(text) else "generic", text
+        if found := read_text(content):
+            came_from(found[1], path)
+            return found
         from zpp.jax import _forms
         return _forms.read(content)
     except ValueError as error:
@@ -318,8 +311,7 @@ def _read(path: pathlib.Path) -> tuple[str, Any]:
 
 
 def _text(step: Any) -> str:
-    """The module of what `_read` returns, with the collectives that XLA makes
-    of its shardings."""
+    """Returns the module of such a step, with the collectives that XLA makes."""
     return complete(step) if isinstance(step, str) else step.complete_text
 
 

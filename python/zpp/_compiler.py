@@ -77,8 +77,7 @@ _from_file: tuple[str, pathlib.Path] | None = None
 
 
 def came_from(text: str, path: pathlib.Path) -> None:
-    """Notes that a file consists of this module, so that messages about it name the
-    file."""
+    """Notes that a file consists of this module, for messages about it."""
     global _from_file
     _from_file = (text, path) if path.is_file() else None
 
@@ -90,12 +89,19 @@ def source_of(text: str) -> tuple[str, str]:
     return "-", text
 
 
-def rewrite_text(text: str, options: Options, target: str, start: str = "none",
-                 phases: Sequence[str] = ("zeropp",),
-                 machine: Mapping[str, Any] | None = None) -> Rewritten:
-    """`compile_text`, with the host side where the target has one."""
-    return _with_bundle(compile_text(text, options, target, start, phases, machine),
-                        options)
+def rewrite_text(text: str, options: Options, target: str, **more: Any) -> Rewritten:
+    """`compile_text`, with the host side, which a program for XLA alone does not have."""
+    result = compile_text(text, options, target, **more)
+    if target == "portable":
+        return result
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        written, made = pathlib.Path(name, "rewritten.mlir"), pathlib.Path(name, "step.zpp")
+        written.write_text(result.text)
+        remarks = _run([find_bundler(), written, "-o", made],
+                       options.tuning.compile_timeout)
+        return dataclasses.replace(
+            result, text=(made / "step.mlir").read_text(), bundle=read_bundle(made),
+            remarks=(*result.remarks, *remarks))
 
 
 def compile_text(text: str, options: Options, target: str, start: str = "none",
@@ -121,20 +127,16 @@ def compile_text(text: str, options: Options, target: str, start: str = "none",
     device, limit = machine.get("device"), machine.get("memory-limit")
     pipeline = _pipeline(options, target) | machine
     pipeline["start"] = None if start == "none" else start
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        report = pathlib.Path(name, "report.json")
-        report_options = {"mesh": options.mesh, "format": "json",
-                          "output": report, "device": device,
-                          "compute-scale": repr(scale) if device else None,
-                          "links": device and pipeline["links"]}
-        # The input and the output are verified in any case.
-        rewritten, remarks = _run_opt(
-            text, [*(_flag(phase, pipeline) for phase in phases),
-                   _flag("zero-report", report_options), "--verify-each=false",
-                   "--mlir-print-debuginfo"], options)
-        entries = {**json.loads(report.read_text()), "links": pipeline["links"],
-                   **({"memory_limit": limit} if limit else {})}
-        result = Rewritten(rewritten, entries, tuple(remarks), target)
+    # The input and the output are verified in any case.
+    rewritten, remarks, report = _run_with_report(
+        text, ["--verify-each=false", "--mlir-print-debuginfo",
+               *(_flag(phase, pipeline) for phase in phases)], options,
+        {"device": device, "compute-scale": repr(scale) if device else None,
+         "links": device and pipeline["links"]})
+    report["links"] = pipeline["links"]
+    if limit:
+        report["memory_limit"] = limit
+    result = Rewritten(rewritten, report, tuple(remarks), target)
     for collective in result.left_alone:
         logger.info("%s: %s left as it is: %s", collective["location"],
                     collective["kind"], collective["reason"])
@@ -149,20 +151,6 @@ def with_choices(options: Options, result: Rewritten) -> Options:
         logger.log(logging.WARNING if "prefetch-bytes" in choice["options"]
                    else logging.INFO, "%s", choice["why"])
     return options
-
-
-def _with_bundle(result: Rewritten, options: Options) -> Rewritten:
-    """The result with its host side, which a program for XLA alone does not have."""
-    if result.target == "portable":
-        return result
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        written, made = pathlib.Path(name, "rewritten.mlir"), pathlib.Path(name, "step.zpp")
-        written.write_text(result.text)
-        remarks = _run([find_bundler(), written, "-o", made],
-                       options.tuning.compile_timeout)
-        return dataclasses.replace(
-            result, text=(made / "step.mlir").read_text(), bundle=read_bundle(made),
-            remarks=(*result.remarks, *remarks))
 
 
 #: The scatters that XLA's partitioner has spelled out become scatters.
@@ -232,7 +220,8 @@ def report_table(text: str, options: Options) -> str:
     """Returns the report of a module, as a table for people."""
     with tempfile.TemporaryDirectory(prefix="zpp-") as name:
         table = pathlib.Path(name, "table")
-        _report(text, options, {}, {"format": "table", "output": table})
+        _report(text, options, {}, _flag("zero-report", {
+            "mesh": options.mesh, "format": "table", "output": table}))
         return table.read_text()
 
 
@@ -242,18 +231,13 @@ def report_entries(text: str, options: Options, device: str | None = None) -> di
     return _report(text, options, timeline if device else {})
 
 
-def _report(text: str, options: Options, *more: Mapping[str, Any]) -> dict:
-    """Returns a report with the first of these options, and writes others. Raises
-    ValueError if there is nothing to tell; the message says why."""
-    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
-        entries = pathlib.Path(name, "report.json")
-        common = {"mesh": options.mesh, "format": "json", "output": entries}
-        _run_opt(text, [_IMPORT, *(_flag("zero-report", {**common, **each})
-                                   for each in more)], options)
-        report = json.loads(entries.read_text())
-        if "no_collectives" in report:
-            raise ValueError(report["no_collectives"])
-        return report
+def _report(text: str, options: Options, more: Mapping[str, Any], *flags: str) -> dict:
+    """Returns a report with these options. Raises ValueError if there is nothing to tell;
+    the message says why."""
+    *_, report = _run_with_report(text, [_IMPORT, *flags], options, more)
+    if "no_collectives" in report:
+        raise ValueError(report["no_collectives"])
+    return report
 
 
 def warn_if_nothing_was_rewritten(result: Rewritten, options: Options,
@@ -297,6 +281,16 @@ def _flag(name: str, options: Mapping[str, Any]) -> str:
 _DIAGNOSTIC = re.compile(
     r"^(?P<location>.+?): (?P<severity>error|warning|remark|note): "
     r"(?P<message>.*)$")
+
+
+def _run_with_report(text: str, flags: Sequence[str], options: Options,
+                     more: Mapping[str, Any]) -> tuple[str, list[Diagnostic], dict]:
+    """`_run_opt`, and a report with these options of what it makes."""
+    with tempfile.TemporaryDirectory(prefix="zpp-") as name:
+        place = pathlib.Path(name, "report.json")
+        written, remarks = _run_opt(text, [*flags, _flag("zero-report", {
+            "mesh": options.mesh, "format": "json", "output": place, **more})], options)
+        return written, remarks, json.loads(place.read_text())
 
 
 def _run_opt(text: str, flags: Sequence[str], options: Options | None = None

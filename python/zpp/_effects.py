@@ -96,8 +96,7 @@ class _Step:
         return set(value.split(":")) == {"none"}
 
     def travels(self, name: str, kind: str | None = None) -> bool:
-        """Whether collectives are rewritten that an option gives a format, or
-        would be without floors."""
+        """Whether collectives have the format of an option, or would without floors."""
         return not self.is_none(name) and any(
             entry["role"] == ROLE_OF.get(name, "gradient") and kind in (None, entry["kind"])
             and (entry["rewritten"] or entry["floor"] == "none")

@@ -78,8 +78,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(path: str | os.PathLike) -> Iterator[None]:
-    """Adds the path to errors of the system that do not name it, or name a
-    temporary file."""
+    """Adds the path to errors that do not name it, or name a temporary file."""
     try:
         yield
     except OSError as error:

@@ -49,8 +49,7 @@ _WHY = pathlib.Path(__file__).resolve().parents[2] / "docs" / "why.md"
 
 
 def render(report: Mapping[str, Any], title: str) -> str:
-    """A page of HTML of a report, as `zpp.Rewritten.report` has it, with its predicted
-    timeline if it has one."""
+    """Writes the page of a report, with its predicted timeline if it has one."""
     tiers = report["tiers"]
     total, entries = report["total"], report["collectives"]
     shape = write_mesh({tier: report["mesh"][tier] for tier in tiers})
@@ -95,13 +94,11 @@ def render(report: Mapping[str, Any], title: str) -> str:
 
 
 class _Code(str):
-    """A place in a program. Of a file only the name is shown, so that lines stay
-    short."""
+    """A place in a program, of whose file only the name is shown."""
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table that sorts by the column whose head is pressed. A column is of
-    numbers if all that it has are."""
+    """Writes a table that sorts by the column whose head is pressed."""
     rows = [list(row) for row in rows]
     numbers = [all(isinstance(row[index], int | float | None) for row in rows)
                for index in range(len(heads))]

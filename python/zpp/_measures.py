@@ -4,7 +4,8 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 
 class Measure(ctypes.Structure):
@@ -23,8 +24,7 @@ OnMeasure = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Measure))
 
 
 def collect(visit: Callable[[Callable], None]) -> list[dict]:
-    """The fields of all measures that `visit` passes to the function that it is
-    given."""
+    """Returns the fields of all measures that `visit` passes to its function."""
     found: list[dict] = []
 
     def add(_, measure):
@@ -35,6 +35,14 @@ def collect(visit: Callable[[Callable], None]) -> list[dict]:
 
     visit(OnMeasure(add))
     return found
+
+
+def bytes_of(report: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the metrics of the bytes over each tier in a report."""
+    total = report["total"]
+    return ({f"bytes/{tier}": count for tier, count in total["after"].items()}
+            | {f"bytes_as_written/{tier}": count
+               for tier, count in total["before"].items()})
 
 
 def errors_of(role: str, samples: Iterable[tuple[float, float, int]]) -> dict[str, float]:

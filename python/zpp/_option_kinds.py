@@ -205,26 +205,23 @@ LINKS = Kind(f"{MEASURED}, {NO_LINKS}, TIER=NUMBERgbit,... or gbyte, a file",
              _read_links)
 
 
-#: The name of a tier.
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: The name of a tier, its size and its stride.
+_TIER = re.compile(r"([A-Za-z_]\w*):(\d{1,18})(?:@(\d{1,18}))?", re.ASCII)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
     """The tiers in "node:2,gpu:4", or with strides "node:2@1,gpu:4@2"."""
     tiers = {}
     for part in text.split(","):
-        name, separator, numbers = part.partition(":")
-        size, _, stride = numbers.partition("@")
-        if not _NAME.fullmatch(name) or not separator or not all(
-                number.isascii() and number.isdigit() and len(number) <= 18
-                and int(number) > 0
-                for number in (size, stride or size)) or numbers[-1] == "@":
+        match = _TIER.fullmatch(part)
+        if not match or int(match[2]) == 0 or match[3] and int(match[3]) == 0:
             raise ValueError(f"expected a mesh such as 'node:2,gpu:4', but got "
                              f"{part!a} in {text!a}")
+        name = match[1]
         if name in tiers:
             raise ValueError(f"expected every name once in a mesh, but got "
                              f"{name!a} twice in {text!a}")
-        tiers[name] = int(size)
+        tiers[name] = int(match[2])
     return tiers
 
 

@@ -80,10 +80,9 @@ class Auto:
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name}: expected a positive number of {what}, but "
                                  f"got {value!r}")
-        given = {"choose": True, "device": self.device or ANY_DEVICE,
-                 "compute-usec": self.compute and float(self.compute) * 1e6,
-                 "memory-limit": self.memory_limit and int(self.memory_limit)}
-        return {name: value for name, value in given.items() if value}
+        return {"choose": True, "device": self.device or ANY_DEVICE,
+                "compute-usec": self.compute and float(self.compute) * 1e6,
+                "memory-limit": self.memory_limit and int(self.memory_limit)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,11 +188,9 @@ def _with_limit(predictions: tuple[Prediction, ...]) -> Prediction | None:
                key=lambda prediction: prediction.seconds, default=None)
 
 
-def plan_text(text: str, options: Options, *, device: str | None,
-              compute: float | None = None, memory_limit: int | None = None,
-              limits: bool = False) -> Plan:
+def plan_text(text: str, options: Options, auto: Auto, limits: bool = False) -> Plan:
     """`plan` of a module."""
-    machine = Auto(device, compute, memory_limit).machine()
+    machine = auto.machine()
     target = "portable" if options.target == "portable" else "cuda"
     found = predict_plans(text, options, target, machine)
     rows = {}

@@ -8,8 +8,7 @@ from xml.sax.saxutils import escape
 
 
 class Step(NamedTuple):
-    """A way to run a step: its time, and (stream, begin, end, label) of what runs, in
-    microseconds."""
+    """A way to run a step: its time, and (stream, begin, end, label) in microseconds."""
 
     name: str
     seconds: float

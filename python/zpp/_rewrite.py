@@ -82,8 +82,7 @@ def plan(step: Any, options: Options | None = None, /, *,
     if not isinstance(step, str):
         from zpp import jax
         step, options = jax.module_of_step(step, options)
-    return plan_text(step, options, device=device, compute=compute,
-                     memory_limit=memory_limit, limits=limits)
+    return plan_text(step, options, Auto(device, compute, memory_limit), limits)
 
 
 #: The shardings of a module, by Shardy and by other partitioners.

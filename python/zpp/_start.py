@@ -8,6 +8,7 @@ and ZPP_DEEPSPEED in the environment it does nothing. With them, zpp is installe
 soon as the program has imported JAX, or DeepSpeed.
 """
 
+import functools
 import os
 import shlex
 import sys
@@ -18,15 +19,11 @@ from typing import Any
 VARIABLE = "ZPP_RUN"
 #: The variable that says "1" where DeepSpeed is to run on zpp's exchanges.
 DEEPSPEED = "ZPP_DEEPSPEED"
-_has_begun = False
 
 
+@functools.cache
 def begin() -> None:
     """Does so once per process."""
-    global _has_begun
-    if _has_begun:
-        return
-    _has_begun = True
     if words := os.environ.get(VARIABLE):
         _install_with("jax", lambda: install_from(words))
     if os.environ.get(DEEPSPEED, "0") != "0":

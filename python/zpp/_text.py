@@ -24,14 +24,21 @@ _PLACE = re.compile(r'^error: "-":(\d+:\d+): ', re.MULTILINE)
 _ADVICE = re.compile(r"\.? If this is intended, please [^\n]*")
 
 
-def is_pretty(text: str) -> bool:
-    """Whether this module has the pretty form of StableHLO."""
-    return _PRETTY.search(text) is not None
+def read_text(content: bytes) -> tuple[str, str] | None:
+    """The form and the text of a module in a file that zpp-opt reads; None of other files.
+    Raises ValueError as `check_text`."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    if "\0" in text or text.startswith("HloModule"):
+        return None
+    check_text(text)
+    return "pretty" if _PRETTY.search(text) else "generic", text
 
 
 def check_text(text: str) -> None:
-    """Raises ValueError if this is a printed jaxpr, or has constants without their
-    values."""
+    """Raises ValueError for a printed jaxpr, and for constants without their values."""
     if _JAXPR.match(text):
         raise ValueError(
             "expected a module of StableHLO, but got a jaxpr, which says nothing "

@@ -38,6 +38,7 @@ def installed(monkeypatch):
     """Installs as on a GPU, but lets nobody call the callback."""
     monkeypatch.setattr(_hook, "obstacle", lambda: None)
     monkeypatch.setattr(_hook, "register", lambda callback: None)
+    _hook.extend_cache_keys.cache_clear()
 
     def install(**options):
         zpp.install(**{"mesh": MESH, "target": "portable", **options})
@@ -309,12 +310,12 @@ def test_agreement(module, installed, monkeypatch):
     left = _install._Decision(None, "it has no weights")
     keys = []
 
-    def exchange(topic, own, processes, seconds):
+    def exchange(devices, topic, own, seconds):
+        processes = sorted({device.process_index for device in devices})
         keys.append(_processes.next_key(topic, processes))
-        return dict.fromkeys(processes, own)
-    monkeypatch.setattr(_processes, "exchange", exchange)
+        return [own] * len(processes)
     rewriter._agree(module, left, devices_of(0, 0))
-    assert keys == []
+    monkeypatch.setattr(_processes, "exchange_between", exchange)
     for _ in range(2):
         rewriter._agree(module, left, devices_of(0, 0, 1, 1))
     step = f"zpp/run/jit_step/{module.digest}/0,1"
@@ -333,10 +334,10 @@ def test_modules_of_one_name_do_not_swap_keys(module, installed, monkeypatch):
         found = {}
         monkeypatch.setattr(_processes, "_meetings", collections.Counter())
         for each in modules:
-            def exchange(topic, own, processes, seconds, each=each):
-                found[each.digest] = _processes.next_key(topic, processes)
-                return dict.fromkeys(processes, own)
-            monkeypatch.setattr(_processes, "exchange", exchange)
+            def exchange(devices, topic, own, seconds, each=each):
+                found[each.digest] = _processes.next_key(topic, [0, 1])
+                return [own] * 2
+            monkeypatch.setattr(_processes, "exchange_between", exchange)
             installed()._agree(each, _install._Decision(None, "why"),
                                devices_of(0, 1))
             zpp.uninstall()
@@ -355,8 +356,8 @@ def test_digests_are_those_of_other_processes(module):
 def test_disagreement_names_the_process(module, installed, monkeypatch):
     rewriter = installed()
     other = json.dumps({"text": "zpp 9.9", "digest": "other"})
-    monkeypatch.setattr(_processes, "exchange", lambda topic, own, processes, seconds: {
-        0: own, 1: own, 2: other})
+    monkeypatch.setattr(_processes, "exchange_between",
+                        lambda devices, topic, own, seconds: [own, own, other])
     with pytest.raises(_install.DisagreementError,
                        match=r"rewrite jit_step alike, but process 0 has left as it "
                        r"was \(why\), and process 2 has zpp 9.9"):
@@ -377,7 +378,7 @@ def test_digest(module):
 
 def test_exchange(monkeypatch):
     from jax._src.distributed import global_state
-    values = {"zpp/topic/0,1/1/1": "theirs"}
+    values = {"zpp/topic/0,1/1/1": "-theirs"}
 
     def get(key, timeout):
         if key not in values:
@@ -385,9 +386,11 @@ def test_exchange(monkeypatch):
         return values[key]
     monkeypatch.setattr(global_state, "client", types.SimpleNamespace(
         key_value_set=values.__setitem__, blocking_key_value_get=get))
-    assert _processes.exchange("topic", "mine", [0, 1], 1) == {0: "mine", 1: "theirs"}
+    of = devices_of(1, 0), "topic", "mine", 1
+    assert _processes.exchange_between(*of) == ["mine", "theirs"]
+    assert values["zpp/topic/0,1/1/0"] == "-mine"
     with pytest.raises(RuntimeError, match="expected process 1 to take part in 'topic' too"):
-        _processes.exchange("topic", "mine", [0, 1], 1)
+        _processes.exchange_between(*of)
 
 
 PROCESS = """

@@ -60,8 +60,7 @@ mlir.register_lowering(_give_p, _lower_give)
 
 def take_callbacks(export: Callable[[], jax.export.Exported]
                    ) -> tuple[jax.export.Exported, Callbacks]:
-    """The result of `export`, which calls `jax.export.export`, with the callbacks
-    that JAX would refuse."""
+    """Returns the result of `export`, and the callbacks that JAX would refuse."""
     from jax._src.export import _export
     check = _export._check_lowering
     taken = NO_CALLBACKS

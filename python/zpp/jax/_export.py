@@ -131,13 +131,22 @@ class Step:
         return stablehlo.deserialize_portable_artifact(
             context, self.exported.mlir_module_serialized)
 
+    def with_state(self, order: str) -> "Step":
+        """The same step with the state of its module, on devices in this order."""
+        with make_ir_context() as context:
+            state = self._state_in(self._read(context))
+        assert state
+        return dataclasses.replace(self, state=dataclasses.replace(state, order=order))
+
+    def _state_in(self, module: ir.Module) -> State | None:
+        return read_state(module, self.exported.module_kept_var_idx,
+                          len(self.exported.ordered_effects), self.mesh)
+
     def with_text(self, text: str, bundle: Bundle | None = None) -> "Step":
-        """The same step with another module of the same signature, or with one
-        that has state besides."""
+        """The same step with another module of its signature, or with state besides."""
         with make_ir_context() as context:
             module = ir.Module.parse(text, context)
-            state = read_state(module, self.exported.module_kept_var_idx,
-                               len(self.exported.ordered_effects), self.mesh)
+            state = self._state_in(module)
             serialized = artifact_of(module)
         exported = dataclasses.replace(self.exported,
                                        mlir_module_serialized=serialized)
@@ -266,26 +275,15 @@ def from_text(text: str, devices: int) -> Step:
             tuple(jax.core.ShapedArray(*shape_of(each)) for each in types)
             for types in (function.inputs, function.results))
         serialized = artifact_of(module)
-    known = {
-        "fun_name": "step", "in_tree": jax.tree.structure((inputs, {})),
-        "in_avals": inputs, "out_tree": jax.tree.structure(list(results)),
-        "out_avals": results, "nr_devices": devices,
-        "platforms": (jax.export.default_export_platform(),),
-        "mlir_module_serialized": serialized,
-        "calling_convention_version":
-            jax.export.maximum_supported_calling_convention_version,
-        "module_kept_var_idx": tuple(range(len(inputs)))}
-    # Shardings are in the module. There are no effects and no gradients.
-    nothing: dict[str, Any] = {
-        "_get_vjp": None, "_has_named_shardings": True,
-        "uses_global_constants": False}
-    for prefix, shapes in (("in", inputs), ("out", results)):
-        for name in (f"_{prefix}_named_shardings", f"{prefix}_shardings_hlo"):
-            nothing[name] = (None,) * len(shapes)
-    exported = jax.export.Exported(**{
-        field.name: known.get(field.name, nothing.get(field.name, ()))
-        for field in dataclasses.fields(jax.export.Exported)})
-    return Step(exported, (), None)
+
+    def step(*_):
+        return [0] * len(results)
+
+    # Of another function with as many arguments and results.
+    exported = jax.export.export(jax.jit(step, keep_unused=True))(*inputs)
+    return Step(dataclasses.replace(
+        exported, in_avals=inputs, out_avals=results, nr_devices=devices,
+        mlir_module_serialized=serialized), (), None)
 
 
 def complete_module(text: str) -> str:
@@ -375,8 +373,7 @@ def _from_lowered(lowered: jax.stages.Lowered) -> Step:
 
 
 def _meshes(jaxpr: Any) -> Iterator[jax.sharding.Mesh]:
-    """The device meshes of every `shard_map` and sharding constraint in a
-    (closed) jaxpr."""
+    """Finds the device meshes of shard_maps and sharding constraints in a jaxpr."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         for value in equation.params.values():
             if isinstance(value, jax.sharding.Mesh):

@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 from jaxlib import _hlo, _jax
 
-from zpp._text import FORMS, is_pretty, read_message
+from zpp._text import FORMS, read_message, read_text
 from zpp.jax._export import Step, read_step
 from zpp.jax._modules import artifact_of, bytecode_of, entries_of, main_of, operations_in
 from zpp.jax._modules import text_of, to_hlo
@@ -18,8 +18,7 @@ from zpp.jax._proto import write_field
 
 
 def read(content: bytes) -> tuple[str, Step | str]:
-    """The form of a step that is no text for zpp-opt, and the step: an export, or a
-    module as text."""
+    """Returns the form of a step that zpp-opt does not read, and an export or text."""
     form = form_of(content)
     if form in ("export", "bytecode", "artifact"):
         return form, read_step(content)
@@ -118,12 +117,8 @@ def form_of(content: bytes) -> str:
         return "artifact" if b"StableHLO_v" in content[:64] else "bytecode"
     if content[:9] == b"HloModule":
         return "hlo-text"
-    try:
-        text = content.decode()
-        if "\0" not in text:
-            return "pretty" if is_pretty(text) else "generic"
-    except UnicodeDecodeError:
-        pass
+    if found := read_text(content):
+        return found[0]
     # A flatbuffer begins with an offset into it, a protocol buffer with the tag
     # of its first field: the module of an HloProto, or the name of a module.
     if content[:1] != b"\x0a":

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 from jax.extend.mlir import ir
@@ -24,7 +24,8 @@ from jax.interpreters.mlir import make_ir_context
 
 from zpp.jax._modules import text_of, to_hlo
 from zpp.jax._partitioner import drop_layouts, groups_in, restore_groups
-from zpp.jax._proto import numbers_in, read_fields, read_numbers, replace_field, write_field
+from zpp.jax._proto import messages_in, numbers_in, read_fields, read_numbers
+from zpp.jax._proto import replace_field, write_field
 
 #: The oldest JAX whose hook was seen to work on GPUs.
 OLDEST = (0, 11)
@@ -34,8 +35,7 @@ _USE_JIT = "zpp.jit works without the hook"
 
 
 class ContractError(RuntimeError):
-    """This JAX does not do what zpp expects of the hook; the message says what
-    is different."""
+    """Says what this JAX does not do as zpp expects it of the hook."""
 
 
 # Registration -----------------------------------------------------------------
@@ -112,26 +112,15 @@ def _register_now(callback: Callable[[bytes], bytes | None]) -> None:
                                            platforms=_PLATFORM)
 
 
-class CompilationCache:
-    """JAX's persistent compilation cache, whose key knows of no transformation
-    of modules."""
-
-    def __init__(self, key: Callable[[], str], is_bypassed: Callable[[], bool]):
-        """Starts to add `key` to the keys of all modules. While `is_bypassed`,
-        nothing is read or written."""
-        from jax._src import cache_key, compilation_cache
-        self._is_on = True
-        other_key = cache_key.custom_hook
-        is_used = compilation_cache.is_cache_used
-        cache_key.custom_hook = lambda: (
-            other_key() + (key() if self._is_on else ""))
-        compilation_cache.is_cache_used = lambda *arguments: (
-            is_used(*arguments) and not (self._is_on and is_bypassed()))
-
-    def leave(self) -> None:
-        """Makes the keys what they were. What others have put around them since
-        stays."""
-        self._is_on = False
+@functools.cache
+def extend_cache_keys(key: Callable[[], str], is_bypassed: Callable[[], bool]) -> None:
+    """Adds `key` to the keys of JAX's persistent compilation cache, which know of no
+    transformation of modules. While `is_bypassed`, nothing is read or written."""
+    from jax._src import cache_key, compilation_cache
+    other_key, is_used = cache_key.custom_hook, compilation_cache.is_cache_used
+    cache_key.custom_hook = lambda: other_key() + key()
+    compilation_cache.is_cache_used = lambda *arguments: (
+        is_used(*arguments) and not is_bypassed())
 
 
 # Modules ----------------------------------------------------------------------
@@ -166,21 +155,13 @@ class HloModule:
 
     @functools.cached_property
     def name(self) -> str:
-        return next((value.decode() for number, _, value in self._fields
-                     if number == _NAME and isinstance(value, bytes)), "")
+        return b"".join(messages_in(self.content, _NAME)).decode()
 
     @functools.cached_property
     def _instructions(self) -> list[dict[int, bytes | int]]:
         return [{number: value for number, _, value in read_fields(instruction)}
-                for field, _, computation in self._fields
-                if field == _COMPUTATIONS and isinstance(computation, bytes)
-                for part, _, instruction in read_fields(computation)
-                if part == _INSTRUCTIONS and isinstance(instruction, bytes)]
-
-    @property
-    def may_have_collectives(self) -> bool:
-        """False if certainly none; a quick look."""
-        return any(name.encode() in self.content for name in _COLLECTIVES)
+                for computation in messages_in(self.content, _COMPUTATIONS)
+                for instruction in messages_in(computation, _INSTRUCTIONS)]
 
     @functools.cached_property
     def opcodes(self) -> list[str]:
@@ -197,24 +178,21 @@ class HloModule:
 
     @property
     def has_collectives(self) -> bool:
-        return not _COLLECTIVES.isdisjoint(self.opcodes)
+        # Most modules have none: a quick look first.
+        return (any(name.encode() in self.content for name in _COLLECTIVES)
+                and not _COLLECTIVES.isdisjoint(self.opcodes))
 
     @functools.cached_property
     def devices(self) -> list[int] | None:
         """The ids of the devices that run it, by partition; None if the module
         does not say, or has several replicas."""
-        assignment = next((value for number, _, value in self._fields
-                           if number == _DEVICE_ASSIGNMENT), None)
-        if not isinstance(assignment, bytes):
+        assignment = b"".join(messages_in(self.content, _DEVICE_ASSIGNMENT))
+        # DeviceAssignmentProto: replica_count 1, computation_devices 3.
+        if numbers_in(assignment).get(1, 1) != 1:
             return None
-        devices: list[int] = []
-        for number, _, value in read_fields(assignment):
-            if number == 1 and value != 1:
-                return None
-            if number == 3 and isinstance(value, bytes):
-                for _, _, ids in read_fields(value):
-                    devices += read_numbers(ids)
-        return devices or None
+        return [number for computation in messages_in(assignment, 3)
+                for _, _, ids in read_fields(computation)
+                for number in read_numbers(ids)] or None
 
     def why_not(self) -> str | None:
         """The reason why StableHLO cannot stand for the module, or None."""
@@ -246,9 +224,8 @@ class HloModule:
     def with_stablehlo(self, text: str) -> bytes:
         """The module with another program of the same signature, serialized.
         Every field that does not belong to its instructions stays."""
-        own, new = self._fields, list(read_fields(_to_hlo(
-            _renumber_channels(text))))
-        old_entry, entry = _entry_of(own), _entry_of(new)
+        new = _to_hlo(_renumber_channels(text))
+        old_entry, entry = _entry_of(self.content), _entry_of(new)
         if _signature(old_entry) != _signature(entry):
             raise ContractError("expected a module with the arguments and "
                                 "results of the old one, but got others")
@@ -256,10 +233,10 @@ class HloModule:
         # take them, but JAX was told those of the old ones.
         _, result = _shapes_of(old_entry)[-1]
         return b"".join(
-            [written for number, written, _ in own if number not in _REPLACED]
+            [written for number, written, _ in self._fields if number not in _REPLACED]
             + [write_field(number, _with_result(entry, result))
-               if value is entry else written for number, written, value in new
-               if number in _REPLACED - {_RECOVERY}])
+               if value == entry else written for number, written, value in
+               read_fields(new) if number in _REPLACED - {_RECOVERY}])
 
 
 def _renumber_channels(text: str) -> str:
@@ -270,39 +247,29 @@ def _renumber_channels(text: str) -> str:
                   lambda match: f"{match[1]}{next(numbers)}", text)
 
 
-def _entry_of(fields: Sequence[tuple[int, bytes, bytes | int]]) -> bytes:
+def _entry_of(content: bytes) -> bytes:
     """The entry computation, serialized."""
-    entry = next((value for number, _, value in fields if number == _ENTRY_ID), 0)
-    for number, _, computation in fields:
-        if number == _COMPUTATIONS and isinstance(computation, bytes) and (
-                entry == numbers_in(computation).get(_COMPUTATION_ID, 0)):
+    entry = numbers_in(content).get(_ENTRY_ID, 0)
+    for computation in messages_in(content, _COMPUTATIONS):
+        if entry == numbers_in(computation).get(_COMPUTATION_ID, 0):
             return computation
     raise ContractError("expected a module with an entry computation, but got none")
 
 
 def _shapes_of(computation: bytes) -> list[tuple[int, bytes]]:
     """The shapes of its parameters, then that of its result, each with its field."""
-    return sorted(
-        ((part, value) for number, _, shape in read_fields(computation)
-         if number == _COMPUTATION_SHAPE and isinstance(shape, bytes)
-         for part, _, value in read_fields(shape)
-         if part in (_PARAMETERS, _RESULT) and isinstance(value, bytes)),
-        key=lambda each: each[0])
+    (shapes,) = messages_in(computation, _COMPUTATION_SHAPE)
+    return [(part, shape) for part in (_PARAMETERS, _RESULT)
+            for shape in messages_in(shapes, part)]
 
 
 def _signature(computation: bytes) -> list:
     """Element types and sizes of arguments and result, without layouts and names."""
     def read_shape(proto: bytes) -> tuple:
         # Shape: element_type 2, dimensions 3, tuple_shapes 4.
-        kind, sizes, parts = [], [], []
-        for number, _, value in read_fields(proto):
-            if number == 2:
-                kind.append(value)
-            elif number == 3:
-                sizes += read_numbers(value)
-            elif number == 4 and isinstance(value, bytes):
-                parts.append(read_shape(value))
-        return tuple(kind), tuple(sizes), tuple(parts)
+        sizes = [size for number, _, value in read_fields(proto) if number == 3
+                 for size in read_numbers(value)]
+        return numbers_in(proto).get(2), sizes, list(map(read_shape, messages_in(proto, 4)))
 
     return [(part, read_shape(shape)) for part, shape in _shapes_of(computation)]
 

@@ -145,14 +145,10 @@ class _Rewriter:
     def uses_runtime(self) -> bool:
         return _hook.has_gpus() and self.target != "portable"
 
-    def cache_key(self) -> str:
-        """The part of the keys of JAX's persistent cache that stands for zpp."""
-        return f"zpp {find_version()} {self.words}"
-
     def rewrite(self, content: bytes) -> bytes | None:
         """The new module, or None if it stays."""
         module = _hook.HloModule(content)
-        has_collectives = module.may_have_collectives and module.has_collectives
+        has_collectives = module.has_collectives
         with self._lock:
             self._num_offered += 1
             if not has_collectives:
@@ -214,24 +210,21 @@ class _Rewriter:
                devices: Sequence[jax.Device]) -> None:
         """Raises DisagreementError unless all processes have decided the same."""
         processes = sorted({device.process_index for device in devices})
-        if len(processes) == 1:
-            return
         try:
             # Threads may compile several modules of a name at once, in another order in
             # each process.
-            texts = _processes.exchange(
-                f"run/{module.name}/{module.digest}",
-                json.dumps(decision.summary(self.words)), processes, _AGREE_SECONDS)
+            texts = _processes.exchange_between(
+                devices, f"run/{module.name}/{module.digest}",
+                json.dumps(decision.summary(self.words)), _AGREE_SECONDS)
         except RuntimeError as error:
             raise DisagreementError(str(error)) from error
-        said = {process: json.loads(text) for process, text in texts.items()}
-        first = said[processes[0]]
-        for process in processes:
-            if said[process]["digest"] != first["digest"]:
+        first, *others = map(json.loads, texts)
+        for process, other in zip(processes[1:], others, strict=True):
+            if other["digest"] != first["digest"]:
                 raise DisagreementError(
                     f"expected all processes to rewrite {module.name} alike, but "
                     f"process {processes[0]} has {first['text']}, and process "
-                    f"{process} has {said[process]['text']}")
+                    f"{process} has {other['text']}")
 
     def _load(self, decision: _Decision, devices: Sequence[jax.Device]
               ) -> _Decision:
@@ -314,11 +307,19 @@ def _say(text: str) -> None:
         print(f"zpp: {text}", file=sys.stderr, flush=True)
 
 
-#: The rewriter in use, and its part of the cache's keys.
+#: The rewriter in use.
 _current: _Rewriter | None = None
-_cache: _hook.CompilationCache | None = None
 #: Whether this thread is in the callback.
 _inside = threading.local()
+
+
+def _cache_key() -> str:
+    """The part of the keys of JAX's persistent cache that stands for zpp."""
+    return f"zpp {find_version()} {_current.words}" if _current is not None else ""
+
+
+def _bypasses_cache() -> bool:
+    return _current is not None and _current.uses_runtime
 
 
 def _transform(content: bytes) -> bytes | None:
@@ -362,7 +363,7 @@ def install(mesh: Any = None, *,
       RuntimeError: if JAX has no hook here; the message says what to do.
       ValueError: if an option is not valid, or keeps state.
     """
-    global _current, _cache
+    global _current
     given, auto = split_auto(options)
     if mesh is not None:
         changes = {"mesh": mesh, **changes}
@@ -377,9 +378,7 @@ def install(mesh: Any = None, *,
                            "but zpp is installed")
     _hook.probe()
     _current = _Rewriter(chosen, report, auto)
-    _cache = _hook.CompilationCache(_current.cache_key,
-                                    lambda: rewriter.uses_runtime)
-    rewriter = _current
+    _hook.extend_cache_keys(_cache_key, _bypasses_cache)
     _hook.register(_transform)
 
 
@@ -402,10 +401,8 @@ def check_options(options: Options) -> Options:
 def uninstall() -> None:
     """Stops rewriting. Steps that are compiled already stay as they are; nothing
     happens if zpp is not installed."""
-    global _current, _cache
-    if _cache is not None:
-        _cache.leave()
-    _current = _cache = None
+    global _current
+    _current = None
 
 
 def report() -> list[ModuleReport]:

@@ -131,7 +131,11 @@ class JittedStep(StatefulStep):
         self._compiler_options = jit_options.get("compiler_options")
         self._step: Any = step
         if is_librarys or isinstance(step, jax.stages.Wrapped):
-            _check_named_again(jit_options)
+            if others := sorted(set(jit_options) - _NAMED_AGAIN):
+                raise TypeError(
+                    f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that is "
+                    f"jitted already, but got {', '.join(others)}; name them in its "
+                    f"jit")
         else:
             self._step = jax.jit(step, **jit_options)
         #: By what `jax.jit` made of the step: a library may call it several times.
@@ -196,7 +200,7 @@ class JittedStep(StatefulStep):
         arguments may be `jax.ShapeDtypeStruct`s. Formats are those of the options,
         also where a guard has widened some."""
         return self._ask(functools.partial(
-            _Function.plan, device=device, compute=compute, memory_limit=memory_limit),
+            _Function.plan, auto=Auto(device or find_device(), compute, memory_limit)),
             args, kwargs)
 
     def _with(self, use: Callable[["_Function", tuple, dict], Any], args: tuple,
@@ -214,8 +218,7 @@ class JittedStep(StatefulStep):
 
     def _ask(self, question: Callable[["_Function", tuple, dict], Any], args: tuple,
              kwargs: dict) -> Any:
-        """An answer for arguments that are not run: a library must not see
-        it, since it would make objects of it."""
+        """Answers about arguments. A library would make objects of what is returned."""
         def ask(*given):
             raise _Answer(question(*given))
 
@@ -236,8 +239,7 @@ class JittedStep(StatefulStep):
 
 
 class _Function:
-    """A function that `jax.jit` made, with its variants for the arguments and options of a
-    step."""
+    """A function that `jax.jit` made, with its variants for arguments and options."""
 
     def __init__(self, jitted: Any, step: JittedStep):
         self._jitted, self._step = jitted, step
@@ -280,14 +282,14 @@ class _Function:
         floors = self._gauge.floors_of(loaded.rewritten)
         return self.widened.get((self._key, place, floors), loaded).rewritten
 
-    def plan(self, args: tuple, kwargs: dict, device: str | None, **limits: Any) -> Plan:
+    def plan(self, args: tuple, kwargs: dict, auto: Auto) -> Plan:
         step = export_call(self._jitted, args, kwargs, None, _ANY_CALL)
         _, options = self._schedule[self._step._place()]
         text, options = module_of_step(step, options)
         # By default nothing runs on devices.
         options = with_links(options, "portable",
                              find_mesh(step, jax.tree.leaves((args, kwargs))))
-        return plan_text(text, options, device=device or find_device(), **limits)
+        return plan_text(text, options, auto)
 
     def _load(self, args: tuple, kwargs: dict) -> tuple[_Loaded, list]:
         static, dynamic = self._split(args, kwargs)
@@ -320,8 +322,10 @@ class _Function:
         if not floors:
             return loaded, leaves
         if (key, place, floors) not in self.widened:
+            _, options = self._schedule[place]
             self.widened[key, place, floors] = self._compile(
-                export(), _with_floors(self._schedule[place][1], floors), leaves,
+                export(), options.replace(floors=join_floors(
+                    parse_floors(options.floors or ""), dict(floors))), leaves,
                 (args, kwargs))._replace(given=loaded.rewritten)
         return self.widened[key, place, floors], leaves
 
@@ -369,8 +373,7 @@ class _Function:
         return call
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Hashable, Any]:
-        """The static arguments as a key, and the others as `jax.export` takes
-        them: (positional, by name)."""
+        """Returns the static arguments as a key, and the others: (positional, by name)."""
         numbers = {number % len(args) for number in self._static_numbers
                    if -len(args) <= number < len(args)}
         static = (tuple(args[number] for number in sorted(numbers)),
@@ -385,20 +388,6 @@ class _Function:
 
 class _Answer(Exception):
     """Leaves a library's call with what was to be found out."""
-
-
-def _with_floors(options: Options, floors: Floors) -> Options:
-    """These options with the floors of a guard besides their own."""
-    return options.replace(floors=join_floors(
-        parse_floors(options.floors or ""), dict(floors)))
-
-
-def _check_named_again(jit_options: dict) -> None:
-    if others := sorted(set(jit_options) - _NAMED_AGAIN):
-        raise TypeError(
-            f"expected {', '.join(sorted(_NAMED_AGAIN))} beside a step that is "
-            f"jitted already, but got {', '.join(others)}; name them in its "
-            f"jit")
 
 
 def _leaf_key(leaf: Any) -> Hashable:

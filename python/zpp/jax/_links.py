@@ -76,8 +76,7 @@ def arrange(mesh: str | None, devices: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def measure(tiers: jax.sharding.Mesh) -> dict[str, float]:
-    """The speed at which a device sends over each tier, in Gbit/s, as this process sees
-    it."""
+    """Measures how fast a device sends over each tier, in Gbit/s, as seen here."""
     return {name: _measure_tier(tiers, name, size) if size > 1 else _NO_LINK
             for name, size in tiers.shape.items()}
 

@@ -59,8 +59,7 @@ class Program:
                 _runtime.load_bundle(step.bundle, _devices(step, leaves))
 
     def call(self, leaves: Sequence[Any], keeper: Keeper) -> Any:
-        """The results for these arguments, with what `keeper` has for them. What it
-        has not is begun first."""
+        """Returns the results for these arguments. Begins the state that `keeper` lacks."""
         state, kept = self.step.state, {}
         mesh = find_mesh(self.step, leaves)
         if state is None:
@@ -187,8 +186,7 @@ def _can_say(option: str) -> bool:
 
 
 def check_not_traced(leaves: Sequence[Any]) -> None:
-    """Raises TypeError if arguments are traced, or what calls the step is: its
-    devices must be known."""
+    """Raises TypeError if arguments, or the call, are traced: devices must be known."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or _is_traced():
         raise TypeError(
             "expected arrays, but got values that jax.jit or another "
@@ -214,8 +212,7 @@ def _device_context(step: Step, leaves: Sequence[Any]):
 
 
 def find_mesh(step: Step, leaves: Sequence[Any]) -> jax.sharding.Mesh | None:
-    """The mesh of a call, with devices in the order in which XLA numbers
-    them."""
+    """Finds the mesh of a call, with devices in the order of XLA's numbers."""
     count = step.exported.nr_devices
     shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
     meshes = [sharding.mesh for sharding in shardings

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from zpp._compiler import Rewritten
 from zpp._guard import Guard
-from zpp._measures import errors_of, relative
+from zpp._measures import bytes_of, errors_of, relative
 from zpp._option_kinds import LADDER
 from zpp._options import ROLE_OF
 from zpp._warn import warn
@@ -82,8 +82,11 @@ class Gauge:
         if not (self._is_wanted or is_due):
             return call()
         if rewritten.bundle is None:
-            if is_due:
-                self._warn_of_target(rewritten)
+            if is_due and not self._has_warned and any(
+                    entry["rewritten"] for entry in rewritten.report["collectives"]):
+                self._has_warned = True
+                warn(f"guard: nothing is guarded with target {rewritten.target}; the "
+                     f"runtime measures, with target cuda")
             self._latest = _static(rewritten, number)
             self._is_wanted = False
             return call()
@@ -98,13 +101,6 @@ class Gauge:
     def floors_of(self, given: Rewritten) -> Floors:
         """The floors of a step that has the formats of its options, by collective."""
         return tuple(sorted(self._floors.get(_collectives_of(given), {}).items()))
-
-    def _warn_of_target(self, rewritten: Rewritten) -> None:
-        if any(entry["rewritten"] for entry in rewritten.report["collectives"]
-               ) and not self._has_warned:
-            self._has_warned = True
-            warn(f"guard: nothing is guarded with target {rewritten.target}; the "
-                 f"runtime measures, with target cuda")
 
     def _check(self, roundings: Sequence[Rounding], given: Rewritten,
                mesh: jax.sharding.Mesh | None) -> None:
@@ -151,8 +147,7 @@ def _collectives_of(given: Rewritten) -> tuple:
 
 
 def _first_gathers(given: Rewritten) -> dict[int, int]:
-    """For each collective of a step the first one that gathers the same weight, or
-    itself."""
+    """Returns for each collective the first that gathers the same weight, or itself."""
     weights: dict[int, int] = {}
     return {entry["id"]: entry["id"] if entry["weight"] is None
             else weights.setdefault(entry["weight"], entry["id"])
@@ -246,12 +241,8 @@ def _covered(times: list[tuple[float, float]]) -> float:
 
 def _static(rewritten: Rewritten, number: int) -> dict[str, float]:
     """Numbers that are known of a step without running it."""
-    total = rewritten.report["total"]
-    return {"call": number,
-            **{f"bytes/{tier}": count for tier, count in total["after"].items()},
-            **{f"bytes_as_written/{tier}": count
-               for tier, count in total["before"].items()},
-            "state_bytes": total["state_bytes"]}
+    return {"call": number, **bytes_of(rewritten.report),
+            "state_bytes": rewritten.report["total"]["state_bytes"]}
 
 
 def _errors_of(roundings: Sequence[Rounding]) -> dict[str, float]:

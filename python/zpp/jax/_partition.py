@@ -219,8 +219,7 @@ def partition(module: ir.Module, name: str) -> str:
 
 
 def _main_to_partition(module: ir.Module) -> ir.Operation:
-    """The main function. Raises PartitionError for what XLA does not partition ahead of
-    time."""
+    """Finds the main function. Raises PartitionError if XLA cannot partition it ahead."""
     try:
         main = main_of(module)
     except ValueError as error:

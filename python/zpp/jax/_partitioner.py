@@ -202,8 +202,7 @@ def list_groups(groups: np.ndarray) -> ir.Attribute:
 
 def restore_groups(module: ir.Module, groups: dict[int, np.ndarray],
                    write: Callable[[np.ndarray], ir.Attribute] = list_groups) -> None:
-    """Sets the groups of the collectives with the channels of `groups`, by default as
-    lists of devices."""
+    """Sets the groups of the collectives with the channels of `groups`."""
     missing = set(groups)
     # Those of the same text are one array.
     written: dict[int, ir.Attribute] = {}

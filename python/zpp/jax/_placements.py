@@ -23,24 +23,19 @@ _PLACEMENT, _COMPUTE = "_xla_buffer_placement", "_xla_compute_type"
 
 
 def mark(module: ir.Module) -> set[str]:
-    """Changes the module for the partitioner. Returns the memories and hosts that it
-    names."""
+    """Changes the module for the partitioner; returns the memories and hosts it names."""
     named = set(_names(module))
-    _replace(module, _is_mark, _BARRIER, ())
+    _replace(module, lambda each: string_in(each.attributes, "call_target_name") == _MARK,
+             _BARRIER, ())
     return named
 
 
 def restore(module: ir.Module, named: set[str]) -> set[str]:
-    """Makes marks of the barriers in the partitioned module. Returns what is `named` no
-    more."""
+    """Makes marks of the barriers again. Returns what is `named` no more."""
     _replace(module, lambda each: each.name == _BARRIER and _said(each, _PLACEMENT)
              is not None, _CALL, (("call_target_name", ir.StringAttr.get(_MARK)),
                                   ("has_side_effect", ir.BoolAttr.get(True))))
     return named - set(_names(module))
-
-
-def _is_mark(operation: ir.Operation) -> bool:
-    return string_in(operation.attributes, "call_target_name") == _MARK
 
 
 def _said(operation: ir.Operation, name: str) -> str | None:
@@ -61,8 +56,7 @@ def _names(module: ir.Module) -> Iterator[str]:
 
 def _replace(module: ir.Module, is_wanted: Callable[[ir.Operation], bool], name: str,
              attributes: tuple[tuple[str, ir.Attribute], ...]) -> None:
-    """Replaces operations by others that give the same for the same, and say the
-    same to XLA."""
+    """Replaces operations by others that give the same, and say the same to XLA."""
     for old in filter(is_wanted, operations_in(module)):
         with ir.InsertionPoint(old), old.location:
             new = ir.Operation.create(

@@ -33,32 +33,23 @@ def next_key(topic: str, members: Iterable[int]) -> str:
         return f"{key}/{_meetings[key]}"
 
 
-def exchange(topic: str, own: str, processes: Sequence[int], seconds: float
-             ) -> dict[int, str]:
-    """Tells each of these processes `own`, and returns what each says about the topic,
-    by its number. Raises RuntimeError if one of them says nothing in time."""
+def exchange_between(devices: Sequence[jax.Device], topic: str, text: str,
+                     seconds: float = 300.0) -> list[str]:
+    """Returns what the processes of these devices, which all call it, say in order. Raises
+    RuntimeError if one of them says nothing in time."""
+    processes = sorted({device.process_index for device in devices})
+    if len(processes) == 1:
+        return [text]
     service, me, key = get_service(), jax.process_index(), next_key(topic, processes)
-    service.key_value_set(f"{key}/{me}", own)
-    said = {me: own}
+    # The service takes no empty values.
+    service.key_value_set(f"{key}/{me}", f"-{text}")
+    said = []
     for process in processes:
-        if process == me:
-            continue
         try:
-            said[process] = service.blocking_key_value_get(
-                f"{key}/{process}", round(seconds * 1e3))
+            said.append(text if process == me else service.blocking_key_value_get(
+                f"{key}/{process}", round(seconds * 1e3))[1:])
         except Exception as error:
             raise RuntimeError(
                 f"expected process {process} to take part in {topic!r} too within "
                 f"{seconds:g} s, but got nothing from it") from error
     return said
-
-
-def exchange_between(devices: Sequence[jax.Device], topic: str, text: str) -> list[str]:
-    """Returns what the processes of these devices say, which all call it, in the order of
-    their numbers."""
-    processes = sorted({device.process_index for device in devices})
-    if len(processes) == 1:
-        return [text]
-    # The service takes no empty values.
-    said = exchange(topic, f"-{text}", processes, 300.0)
-    return [said[process][1:] for process in processes]

@@ -57,6 +57,12 @@ def read_numbers(value: bytes | int) -> list[int]:
     return numbers
 
 
+def messages_in(proto: bytes, wanted: int) -> list[bytes]:
+    """The values of a field that has messages or strings."""
+    return [value for number, _, value in read_fields(proto)
+            if number == wanted and isinstance(value, bytes)]
+
+
 def numbers_in(proto: bytes) -> dict[int, int]:
     """The fields of a message that are numbers."""
     return {number: value for number, _, value in read_fields(proto)

@@ -57,7 +57,7 @@ def rewrite_step(step: Step, options: Options, auto: Auto | None = None,
             "XLA makes none of its shardings" if is_partitioned else
             "it names none, and has no shardings of which XLA could make some")
     if is_complete:
-        _warn_of_others(step, result, options, is_partitioned)
+        _warn_of_others(result, options, is_partitioned)
     rewritten = step if is_as_written(result) else step.with_text(
         result.text, result.bundle)
     warn_of_no_effect(result, options)
@@ -117,8 +117,7 @@ def with_links(options: Options, target: str, devices: jax.sharding.Mesh | None
 
 
 def is_as_written(result: Rewritten) -> bool:
-    """Whether nothing was rewritten. A collective that was gathered once more
-    sends more than before."""
+    """Whether nothing was rewritten, nor gathered once more, which sends more."""
     return not any(entry["rewritten"] or entry["before"] != entry["after"]
                    for entry in result.report["collectives"])
 
@@ -126,10 +125,11 @@ def is_as_written(result: Rewritten) -> bool:
 #: The part of the bytes that are left that may be of something else than weights and
 #: gradients without a warning.
 _OTHERS = 0.2
-def _warn_of_others(step: Step, result: Rewritten, options: Options,
-                    is_partitioned: bool) -> None:
+
+
+def _warn_of_others(result: Rewritten, options: Options, is_partitioned: bool) -> None:
     """Says what else than weights and gradients most of the bytes that are left are
-    of, and what helps."""
+    of, and what helps against the rule (docs/rules.md) that has stopped them."""
     tier = next(iter(result.report["tiers"]), None)
     left = result.report["total"]["after"].get(tier, 0)
     entries = result.report["collectives"]
@@ -150,36 +150,27 @@ def _warn_of_others(step: Step, result: Rewritten, options: Options,
     # The advice is for what most of them are.
     (rule, kind), most = max(by_rule.items(), key=lambda each: sent(each[1]))
     largest = max(most, key=lambda entry: entry["after"][tier])
+    advice = WHY
+    if rule == "R4" and kind == "all_gather":
+        advice = ("If it is a weight, name it: weights_of takes numbers of leaves of the "
+                  "arguments, or a function of their path")
+    elif is_partitioned and not any(entry["role"] == "weight" for entry in entries):
+        advice = ("To get ZeRO-3, constrain activations to the axes of the batch "
+                  "(jax.lax.with_sharding_constraint)")
     warn(f"{others / left:.0%} of the bytes that are left over {tier} are of neither "
          f"weights nor gradients, most of them as those of the {kind} at "
-         f"{largest['location']}: {largest['reason']}"
-         + _advice_for(rule, kind, is_partitioned and not any(
-             entry["role"] == "weight" for entry in entries)))
-
-
-def _advice_for(rule: str, kind: str, lacks_weights: bool) -> str:
-    """A sentence about what helps against what a rule (docs/rules.md) has stopped.
-
-    Args:
-      lacks_weights: whether XLA has made all collectives, and gathers no weight.
-    """
-    if rule == "R4" and kind == "all_gather":
-        return (". If it is a weight, name it: weights_of takes numbers of leaves of the "
-                "arguments, or a function of their path")
-    if lacks_weights:
-        return (". To get ZeRO-3, constrain activations to the axes of the batch "
-                "(jax.lax.with_sharding_constraint)")
-    return f". {WHY}"
+         f"{largest['location']}: {largest['reason']}. {advice}")
 
 
 def module_of_step(step: Step, options: Options) -> tuple[str, Options]:
-    """The module of a step in the generic form, with all collectives, and the
-    options for it."""
+    """Returns the module of a step, with all collectives, and the options for it."""
     return step.complete_text, _options_for(step, options)
 
 
 #: Devices that the compiler knows, as JAX calls them.
 _DEVICES = ("v100", "a100", "h100", "h200", "b200", "l40s", "mi250x", "mi300x")
+
+
 def find_device() -> str | None:
     """The name by which the compiler knows the devices of this process, if it does."""
     kind = jax.local_devices()[0].device_kind.lower()
@@ -225,8 +216,7 @@ def find_tiers(mesh: jax.sharding.Mesh | None) -> str | None:
 
 
 def _slowest_first(mesh: jax.sharding.Mesh) -> str | None:
-    """The axes of the mesh, those first along which processes change. None if
-    that is their order."""
+    """The axes, those first along which processes change; None if they are so already."""
     owners = np.array([device.process_index for device in mesh.devices.flat]
                       ).reshape(mesh.devices.shape)
     is_inside = {name: not np.diff(owners, axis=axis).any()

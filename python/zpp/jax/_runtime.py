@@ -128,8 +128,7 @@ def load_bundle(bundle: Bundle, devices: Sequence[jax.Device]) -> None:
 
 
 def keep(step: Step, results: Sequence[jax.Array]) -> None:
-    """Remembers the latest step by its smallest result, which is held until the
-    next step."""
+    """Remembers the latest step by its smallest result, which is held until the next."""
     global _latest, _has_recorded
     if step.smallest_result is not None:
         _latest = results[step.smallest_result]
@@ -320,8 +319,7 @@ def _meet(desc: _WorldDesc, devices: Sequence[jax.Device]) -> None:
 
 
 def _own_address(coordinator: str) -> str:
-    """The address at which the others reach this host: the one from which it
-    reaches JAX's coordinator."""
+    """Returns the address of this host from which it reaches JAX's coordinator."""
     host, _, port = coordinator.rpartition(":")
     host = host.strip("[]")
     family, *_, target = socket.getaddrinfo(

@@ -7,9 +7,10 @@ Beside the files of zpp-bundle, if the step has a host side (see
 
     step.mlir    the step in StableHLO, to be read by people
     step.jax     the step as jax.export serializes it
-    jax.json     version; donated arguments; the arrays of the state;
-                 the id of the host side; JAX's version, the platforms and the
-                 number of devices; the digests of step.jax and step.mlir
+    jax.json     version; donated arguments; the order of the devices that the
+                 state depends on; the id of the host side; JAX's version, the
+                 platforms and the number of devices; the digests of step.jax and
+                 step.mlir
     start/       of a step with state: the program that begins it, as such a folder
     resume/      the same for the one that begins only what follows from the
                  arguments, if there is more
@@ -25,7 +26,6 @@ from zpp._bundle import MANIFEST, Bundle, about, check_digest, check_entries
 from zpp._bundle import read_bundle, read_file, seal, unseal, write_folder
 from zpp._compiler import Rewritten
 from zpp.jax._export import Step, from_text
-from zpp.jax._state import State
 
 NOTES = "jax.json"
 #: The folders of the programs that begin state.
@@ -74,7 +74,7 @@ def _files_of(step: Step) -> dict[str, bytes]:
         "version": VERSION, "name": exported.fun_name,
         "jax": jax.__version__, "platforms": list(exported.platforms),
         "devices": exported.nr_devices, "donated": list(step.donated),
-        "state": {} if step.state is None else step.state.to_json(),
+        "state": {} if step.state is None else {"order": step.state.order},
         "bundle": "" if step.bundle is None else step.bundle.id}, own)
     return files
 
@@ -87,8 +87,11 @@ def read(path: str | os.PathLike) -> Step:
     if not has_notes or (folder / MANIFEST).exists():
         bundle = read_bundle(folder)
     with about(folder):
-        return (_read_saved(folder, bundle) if has_notes else
-                _read_bundled(bundle))
+        if has_notes:
+            return _read_saved(folder, bundle)
+        # zpp-bundle alone has written it, so only the module is known.
+        return dataclasses.replace(from_text(
+            bundle.files["step.mlir"].decode(), bundle.devices), bundle=bundle)
 
 
 def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
@@ -105,11 +108,5 @@ def _read_saved(folder: pathlib.Path, bundle: Bundle | None) -> Step:
     exported = jax.export.deserialize(bytearray(contents["step.jax"]))
     begins = [read(folder / name) if f"{name}/{NOTES}" in contents else None
               for name in BEGINNINGS]
-    return Step(exported, tuple(notes["donated"]), None, bundle,
-                State.from_json(notes["state"]) if notes["state"] else None, *begins)
-
-
-def _read_bundled(bundle: Bundle) -> Step:
-    """A step that zpp-bundle alone has written, so only the module is known."""
-    step = from_text(bundle.files["step.mlir"].decode(), bundle.devices)
-    return dataclasses.replace(step, bundle=bundle)
+    step = Step(exported, tuple(notes["donated"]), None, bundle, None, *begins)
+    return step.with_state(notes["state"]["order"]) if notes["state"] else step

@@ -162,30 +162,6 @@ class State:
             found[name] = _moved(array, before, layout, shape)
         return found
 
-    def to_json(self) -> dict:
-        return {"arrays": {name: [str(shape.dtype), shape.size]
-                           for name, shape in self.kept.items()},
-                "order": self.order, "taken": list(self.taken),
-                "frozen": {name: list(pairs)
-                           for name, pairs in self.frozen.items()},
-                "layouts": {name: dataclasses.asdict(layout)
-                            for name, layout in self.layouts.items()},
-                "sources": dict(self.sources)}
-
-    @staticmethod
-    def from_json(entries: Mapping[str, Any]) -> "State":
-        return State(
-            {name: jax.ShapeDtypeStruct((size,), np.dtype(dtype))
-             for name, (dtype, size) in entries["arrays"].items()},
-            tuple(entries["taken"]),
-            {name: tuple(map(tuple, pairs))
-             for name, pairs in entries["frozen"].items()},
-            entries["order"],
-            {name: Layout(tuple(layout["shape"]), layout["dim"],
-                          tuple(map(tuple, layout["factors"])))
-             for name, layout in entries["layouts"].items()},
-            entries["sources"])
-
     def on(self, mesh: jax.sharding.Mesh | None) -> "State":
         """The same, on the devices of a mesh if there is one."""
         sharding = mesh and NamedSharding(
@@ -241,8 +217,7 @@ def read_state(module: ir.Module, arguments: Sequence[int], tokens: int,
 
 def extend(exported: jax.export.Exported, state: State | None
            ) -> jax.export.Exported:
-    """`exported` with flat arguments and results, after which stand those of
-    the state that its module has."""
+    """Appends arguments and results of the state to those of a flat `exported`."""
     shapes = list(state.kept.values()) if state else []
     avals = tuple(jax.core.ShapedArray(shape.shape, shape.dtype)
                   for shape in shapes)
@@ -305,8 +280,7 @@ class Keeper:
         self._state, self._is_given = None, arrays is not None
 
     def check_not_given(self) -> None:
-        """Raises ValueError where a state was given to a step that keeps
-        none."""
+        """Raises ValueError if a state was given to a step that keeps none."""
         if self._is_given:
             raise ValueError(
                 "state: expected None for a step that keeps nothing between "
@@ -350,8 +324,7 @@ class Keeper:
         return self._saved()
 
     def _follow(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments are results of the latest call: one at least, and
-        all that were in the call before."""
+        """Whether one argument is a result of the latest call, and all that were before."""
         results = {id(array) for ref in self._results
                    if (array := ref()) is not None}
         before, self._passed_on = self._passed_on, {
@@ -412,14 +385,13 @@ def _moved(array: Any, before: Layout, after: Layout,
             array.sharding.device_set != sharding.device_set):
         # On devices of another step: not in the same program.
         array = np.asarray(array)
-    return jax.jit(_move, static_argnums=(1, 2, 3, 4), out_shardings=sharding)(
-        array, before, after, math.prod(size for size, _ in before.factors),
-        sharding.mesh.size)
+    return jax.jit(_move, static_argnums=(1, 2, 3), out_shardings=sharding)(
+        array, before, after, sharding.mesh.size)
 
 
-def _move(array: jax.Array, before: Layout, after: Layout, from_devices: int,
-          devices: int) -> jax.Array:
+def _move(array: jax.Array, before: Layout, after: Layout, devices: int) -> jax.Array:
     dim, shape = before.dim, before.shape
+    from_devices = math.prod(size for size, _ in before.factors)
     rest = (*shape[:dim], -1, *shape[dim + 1:])
     parts = array.reshape(from_devices, *shape[:dim], shape[dim] // from_devices,
                           *shape[dim + 1:])

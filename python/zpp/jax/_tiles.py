@@ -13,8 +13,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis of a mesh, or the part of it with `size` places that is inside of
-    `before` others."""
+    """An axis of a mesh, or the part of it of `size` places inside of `before` others."""
 
     name: str
     size: int
