@@ -56,7 +56,7 @@ def compile_anew():
 
 def test_compiled_buckets_are_kept_on_disk(monkeypatch):
     first = compile_anew()
-    assert (first.input_bytes, first.output_bytes) == ((8000,), (2000,))
+    assert (first.function["inputs"], first.function["outputs"]) == ([8000], [2000])
     assert first.sent == {"node": 528, "gpu": 2032}
     with monkeypatch.context() as patch:
         patch.setattr(_bucket, "rewrite_text", None)
@@ -145,8 +145,8 @@ def test_differences():
     options = zpp.torch.Options(weights="i4:delta", tuning={"block": 64})
     compiled = _bucket.compile_bucket(bucket, bucket.options(options))
     # This rank's slice, what the others hold of it, and all that is held.
-    assert compiled.input_bytes == (2000, 2000, 4000)
-    assert compiled.output_bytes == (4000,) and compiled.reason == ""
+    assert compiled.function["inputs"] == [2000, 2000, 4000]
+    assert compiled.function["outputs"] == [4000] and compiled.reason == ""
     # Half a byte each, and 16 scales, in multiples of 16 bytes.
     assert compiled.sent == {"node": 544}
 
@@ -163,7 +163,7 @@ def test_what_is_exact_travels_in_one_function(kind, sent, links):
             weights="i8", gradients="i8:i4", reduced="i8", links=links))))
     alone, joined = found
     assert not alone.reason and not joined.reason
-    assert len(joined.inputs) == len(joined.outputs) == 2
+    assert len(joined.function["arguments"]) == len(joined.function["results"]) == 2
     assert joined.sent["node"] - alone.sent["node"] == pytest.approx(sent, abs=128)
 
 

@@ -96,8 +96,9 @@ def test_one_function_for_several_types():
                              also=(("f32", 8), ("f16", 3000))))
     # The compiler has an order of its own.
     sizes = [20000, 32, 6000]
-    assert joined.input_bytes == tuple(sizes[place] for place in joined.inputs)
-    assert joined.output_bytes == tuple(4 * sizes[place] for place in joined.outputs)
+    of = joined.function
+    assert of["inputs"] == [sizes[place] for place in of["arguments"]]
+    assert of["outputs"] == [4 * sizes[place] for place in of["results"]]
     assert joined.sent == {
         tier: alone[0].sent[tier] + alone[1].sent[tier] + count * 32
         for tier, count in (("node", 1), ("gpu", 2))}

@@ -738,11 +738,11 @@ def train_with_own_gathers(options, again: bool = False) -> dict:
 
     def gather(*args, **kwargs):
         calls.append("all_gather")
-        return _pytorch.all_gather(*args, **kwargs)
+        return dist.all_gather_into_tensor(*args, **kwargs)
 
     def scatter(*args, **kwargs):
         calls.append("reduce_scatter")
-        return _pytorch.reduce_scatter(*args, **kwargs)
+        return dist.reduce_scatter_tensor(*args, **kwargs)
 
     for _ in range(2 if again else 1):
         for _, module in _fsdp.modules_of(model):

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """DeepSpeed's config: what zpp takes out of it."""
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -37,16 +36,16 @@ class Settings:
 def read(config: Mapping[str, Any]) -> tuple[dict[str, Any], Settings | None]:
     """Takes the settings of ZeRO++ out of a config. Returns a copy for DeepSpeed without
     them, and the settings; None if there are none."""
-    rest = copy.copy(dict(config))
+    rest = dict(config)
     own = rest.pop(SECTION, {})
     if not isinstance(own, Mapping):
         raise ValueError(f"{SECTION}: expected options by name, such as "
                          f"{{'weights': 'i8'}}, but got {own!r}")
-    zero = rest.get(_ZERO)
-    zero = dict(zero) if isinstance(zero, Mapping) else {}
+    has_zero = isinstance(rest.get(_ZERO), Mapping)
+    zero = dict(rest[_ZERO]) if has_zero else {}
     given = {name: _read_setting(name, zero.pop(name, default))
              for name, default in _SETTINGS.items()}
-    if _ZERO in rest and isinstance(rest[_ZERO], Mapping):
+    if has_zero:
         rest[_ZERO] = zero
     options = _read_options(own, given)
     if (options.weights == "none" and options.gradients == "none"

@@ -15,31 +15,27 @@ agree without a word.
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-Gathered = TypeVar("Gathered")
 
-
-class Order(Generic[Gathered]):
+class Order:
     """The order of gathers in forward passes, for each process group alone."""
 
     def __init__(self) -> None:
-        self._last: dict[dist.ProcessGroup, Gathered] = {}
-        self._next: dict[Gathered, Gathered] = {}
+        self._last: dict[dist.ProcessGroup, Any] = {}
+        self._next: dict[Any, Any] = {}
 
-    def follow(self, gathered: Gathered, group: dist.ProcessGroup
-               ) -> Gathered | None:
-        """Notes a gather over `group`, and returns what came after the last such one;
-        None if that is not known."""
+    def follow(self, gathered: Any, group: dist.ProcessGroup) -> Any:
+        """Notes a gather; returns what came after the last such one, if that is known."""
         if group in self._last:
             self._next[self._last[group]] = gathered
         self._last[group] = gathered
         return self._next.get(gathered)
 
-    def leave(self, gathered: Gathered) -> None:
+    def leave(self, gathered: Any) -> None:
         """Forgets what is not gathered any more."""
         self._last = {group: last for group, last in self._last.items()
                       if last is not gathered}
@@ -56,6 +52,5 @@ def streams_of_hops(device: torch.device) -> Iterator[torch.cuda.Stream]:
 
 @functools.cache
 def stream_of_gathers(device: torch.device) -> torch.cuda.Stream | None:
-    """The stream of gathers by hops for which FSDP2 does not wait at once; None on the
-    CPU."""
+    """The stream of gathers that FSDP2 does not wait for at once; None on the CPU."""
     return torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None

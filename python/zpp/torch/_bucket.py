@@ -18,6 +18,7 @@ import math
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from zpp._bundle import MANIFEST, Bundle, read_bundle, read_file, seal, unseal
 from zpp._bundle import write_folder
@@ -136,8 +137,7 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
         return arguments, result, "".join(f"  {line} {loc}\n" for line in lines)
 
     def _ends(self, dtype: str, elements: int) -> list[tuple[str, str]]:
-        """The types of what the collective takes and returns, as it is partitioned and
-        on a device."""
+        """The types of what goes in and of what comes out: partitioned, and on a device."""
         def end(whole_tiers: Sequence[str], count: int) -> tuple[str, str]:
             factors = ", ".join(str(size) if name in whole_tiers else f'"{name}"'
                                 for name, size in self.tiers)
@@ -218,17 +218,14 @@ class Compiled:
     reason: str
     #: The library with the function, in the cache.
     library: pathlib.Path
-    #: Its name, and the bytes of its inputs, its outputs and its workspace.
-    function: str = ""
-    input_bytes: tuple[int, ...] = ()
-    output_bytes: tuple[int, ...] = ()
-    workspace_bytes: int = 0
-    #: The arguments of the bucket that are its inputs, by their places, and the
-    #: results that are its outputs.
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    #: Bytes that a rank sends over each tier.
-    sent: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    #: Its entry in bundle.json: the "name"; the bytes of its "inputs", its "outputs" and
+    #: its "workspace"; the places of the bucket's "arguments" that are its inputs, and of
+    #: the "results" that are its outputs; the "bytes" that a rank sends over each tier.
+    function: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sent(self) -> Mapping[str, int]:
+        return self.function.get("bytes", {})
 
 
 def sent_bytes(kind: str, slices: Sequence[int], tiers: Mapping[str, int],
@@ -268,8 +265,7 @@ def _key(text: str, options: Options) -> str:
 
 @functools.cache
 def compile_bucket(bucket: Bucket, options: Options) -> Compiled:
-    """Compiles a bucket with what `Bucket.options` returned, or finds the result of an
-    earlier run."""
+    """Compiles a bucket with options of its own, or finds an earlier result."""
     key = _key(bucket.text(), options)
     return _compile_into(cache_folder() / f"{key}.zpp", bucket, options)
 
@@ -302,8 +298,7 @@ def _remove(path: pathlib.Path) -> None:
 
 def _rewrite(bucket: Bucket, options: Options
              ) -> tuple[str, Mapping[str, bytes]]:
-    """The reason why a bucket is left to PyTorch, or an empty one and the files of its
-    bundle."""
+    """Returns why a bucket is left to PyTorch, or an empty text, and its bundle's files."""
     def rewrite(bucket, target, options=options):
         result = rewrite_text(
             bucket.text(), options, target,
@@ -338,10 +333,7 @@ def _read(folder: pathlib.Path) -> Compiled:
         return Compiled(found["reason"], library)
     bundle: Bundle = read_bundle(folder)
     (function,) = bundle.manifest["functions"]
-    return Compiled("", library, function["name"], tuple(function["inputs"]),
-                    tuple(function["outputs"]), function["workspace"],
-                    tuple(function["arguments"]), tuple(function["results"]),
-                    function["bytes"])
+    return Compiled("", library, function)
 
 
 @functools.cache

@@ -57,8 +57,7 @@ class Communication:
         self.moments.detach()
 
     def makers(self) -> list[Callable[[], Plan]]:
-        """Functions that make the plans of the collectives that the next steps
-        will have, as far as they are known."""
+        """Functions that make the plans of the next steps, as far as they are known."""
         return (self.reductions.makers() + self.gathers.makers()
                 + self.moments.makers())
 
@@ -76,8 +75,7 @@ class Communication:
                 (role, parameter), error in self.shared.gauge.errors.items()}
 
     def forget(self) -> None:
-        """The next gather crosses nodes, whatever is held; with whole weights.
-        Gradients that wait are dropped."""
+        """Has the next gather send whole weights, and drops gradients that wait."""
         self.gathers.forget()
         self.reductions.accumulation.drop()
 
@@ -86,8 +84,7 @@ class Communication:
         return group is not None and _pytorch.is_dry_run(group)
 
     def state_bytes(self) -> int:
-        """Bytes of this rank's device that hold weights, and gradients of an update
-        that is not complete."""
+        """Bytes of the device that hold weights, and gradients that wait."""
         return self.gathers.secondary.bytes + self.reductions.accumulation.bytes
 
     def entries(self, name: str) -> list[dict]:
@@ -99,8 +96,7 @@ class Communication:
         return [plan.entry(name, count) for plan, count in calls.items()]
 
     def make_runner(self, plan: Plan) -> None:
-        """Makes the runner of a plan before it is needed: the ranks of a group
-        make it together."""
+        """Makes the runner of a plan, as the ranks of its group do together."""
         # A dry run has no devices.
         if not _pytorch.is_dry_run(plan.group):
             _ = self.shared.function(plan).runner

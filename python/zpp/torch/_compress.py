@@ -151,8 +151,7 @@ def _attach(modules: Mapping[str, FSDPModule],
 
 def communications_of(model: nn.Module
                       ) -> Iterator[tuple[str, int, Communication]]:
-    """Communications within `model`, with the name of the module and their
-    numbers there."""
+    """Yields communications within `model`, after the module's name and their number."""
     seen = set()
     for name, module in _fsdp.modules_of(model):
         for number, communication in enumerate(_fsdp.attached(module) or ()):
@@ -221,8 +220,7 @@ def _check_use(communications: list[Communication],
 
 
 def make_ready(makers: list[tuple[Communication, Callable[[], Plan]]]) -> None:
-    """Compiles what the functions make for their communications, and makes the
-    runners."""
+    """Compiles what the functions make for their communications; makes the runners."""
     cache_folder()  # A warning belongs to the caller's line.
     plans = make_all(maker for _, maker in makers)
     for (communication, _), plan in zip(makers, plans):
@@ -341,8 +339,7 @@ def read_variants(schedule: Mapping[int, Mapping[str, Any]], options: Options
 
 
 def is_measured(options: Options, device: torch.device) -> bool:
-    """Whether the links are to be measured: where the options say so, and by default
-    on GPUs."""
+    """Whether links are measured: where the options say so, by default on GPUs."""
     return options.links == MEASURED or options.links is None and device.type == "cuda"
 
 

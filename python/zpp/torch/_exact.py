@@ -69,8 +69,7 @@ class Exact:
                         "a base that is quantized")
 
     def add(self, parameters: list[Any], why: str) -> bool:
-        """Has frozen parameters travel as they are. Returns whether some did not
-        before."""
+        """Has frozen parameters travel as they are; returns whether some did not."""
         new = [each for each in parameters if each not in self._bits]
         self._bits.update(new)
         if new:

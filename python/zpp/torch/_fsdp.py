@@ -88,8 +88,7 @@ def scatter_group(parameters: Any) -> dist.ProcessGroup | None:
 
 
 def replica_group(parameters: Any) -> dist.ProcessGroup | None:
-    """The ranks between which gradients are all-reduced; None if there are
-    none."""
+    """The ranks between which gradients are all-reduced; None without any."""
     group = getattr(parameters.mesh_info, _REPLICAS, None)
     return group.group if isinstance(group, Replicas) else group
 
@@ -189,8 +188,7 @@ def restore_collectives(parameters: Any) -> None:
 # Backward passes --------------------------------------------------------------
 
 def replace(parameters: Any, name: str, call: Callable[..., None] | None) -> None:
-    """Has `call` called with a function of FSDP2's, and its arguments, in its place; None
-    restores it."""
+    """Has `call` called with FSDP2's function and its arguments; None restores that."""
     vars(parameters).pop(name, None)
     original = getattr(parameters, name, None)
     if call is not None and original is not None:
@@ -198,8 +196,7 @@ def replace(parameters: Any, name: str, call: Callable[..., None] | None) -> Non
 
 
 def reduces_fully(module: FSDPModule, parameters: Any) -> bool:
-    """Whether the user wants gradients to be reduced after this backward pass, and
-    it is the last."""
+    """Whether gradients are reduced after this backward pass, and it is the last."""
     return (parameters.reduce_grads and
             (replica_group(parameters) is None or parameters.all_reduce_grads)
             and module._get_fsdp_state()._state_ctx.is_last_backward)
@@ -243,8 +240,7 @@ def has_gradient_hooks(parameters: Any) -> bool:
 
 
 def on_load(parameters: Any, call: Callable[..., None]) -> list[Any]:
-    """Has `call` called after a state dict was loaded into one of the weights.
-    Returns handles, to remove it."""
+    """Has `call` called after a load into one of the weights. Returns hooks to remove."""
     modules = {each._module_info.module for each in parameters.fsdp_params}
     return [module.register_load_state_dict_post_hook(call)
             for module in modules]

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from zpp._option_kinds import parse_mesh
 from zpp._torch_options import TorchOptions as Options
 from zpp.torch import _fsdp, _mesh, _pytorch
-from zpp.torch._ahead import Order, stream_of_gathers, streams_of_hops
+from zpp.torch._ahead import stream_of_gathers, streams_of_hops
 from zpp.torch._bucket import sends_differences
 from zpp.torch._functions import run_apart
 from zpp.torch._plans import Plan, make_plan, plan_hops, plan_in_vain
@@ -46,7 +46,7 @@ class Gathers:
         self._parameters = shared.parameters
         self._mesh = shared.mesh
         self.secondary = SecondaryPartition(shared.parameters)
-        self._order: Order[Gathers] = shared.call.order
+        self._order = shared.call.order
         self._ballots = shared.call.ballots
         #: This rank's slice, while a gather of it votes.
         self._source: torch.Tensor | None = None
@@ -67,8 +67,7 @@ class Gathers:
         shared.on_change.append(self._send_whole)
 
     def makers(self) -> list[Callable[[], Plan]]:
-        """Functions that make the plans of the gathers that the next steps will have,
-        as far as they are known."""
+        """Functions that make the plans of the next gathers, as far as they are known."""
         slices = _pytorch.slices_of(self._parameters)
         group = _fsdp.shard_group(self._parameters)
         makers: list[Callable[[], Plan]] = []
@@ -85,8 +84,7 @@ class Gathers:
 
     def gather(self, result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup, async_op: bool = False) -> Any:
-        self.shared.check_capture(source)
-        self.shared.follow()
+        self.shared.follow(source)
         options = self._gather_options()
         if options.weights != "none":
             self.shared.look()
@@ -258,7 +256,7 @@ class Gathers:
             if outer.compiled:
                 self.shared.function(outer)([source], held)
             else:
-                _pytorch.all_gather(held, source, hops.outer)
+                dist.all_gather_into_tensor(held, source, hops.outer)
         secondary.keep(key, self.shared.steps, source, hops.outer,
                        outer.layout if any(map(sends_differences, self.shared.options))
                        else None,
@@ -368,8 +366,7 @@ class Gathers:
         return self.secondary.own(hops.outer) if hops else None
 
     def empty_own(self) -> torch.Tensor | None:
-        """Zeros of its shape, on the device; None if the latter is not known
-        before the first step."""
+        """Zeros of its shape, on the device; None if that is not known yet."""
         slices = _pytorch.slices_of(self._parameters)
         if slices.gathered is None:
             return None
@@ -377,8 +374,7 @@ class Gathers:
         return torch.zeros(elements, dtype=dtype, device=self._parameters.device)
 
     def load_own(self, own: torch.Tensor) -> None:
-        """The next gather sends differences to what `own` returned. All ranks
-        of the group call it."""
+        """Has the next gather send differences to what `own` returned, on all ranks."""
         hops = self._difference_hops()
         assert hops
         self.secondary.load(

@@ -139,12 +139,7 @@ class Gauge:
             total = sample.sums.clone()
             for group in _fsdp.groups_of(self._parameters):
                 dist.all_reduce(total, group=group)
-        end = None
-        if total.is_cuda:
-            host = torch.empty_like(total, device="cpu", pin_memory=True)
-            host.copy_(total, non_blocking=True)
-            end = torch.cuda.current_stream(total.device).record_event()
-            total = host
+        total, end = _pytorch.to_host(total)
         return dataclasses.replace(sample, sums=total, end=end, is_total=True)
 
     def _read(self, sample: _Sample) -> list[Lost]:
@@ -161,13 +156,11 @@ class Gauge:
         return found
 
     def drop(self, role: str) -> None:
-        """Drops what was measured of the former formats and is not read yet. All ranks
-        call it together."""
+        """Drops what was measured of former formats and not read, on all ranks."""
         self._samples = [each for each in self._samples if each.role != role]
 
     def steps_down(self, lost: Lost) -> bool:
-        """Whether the guard has a wider format for what is lost, rather than only a
-        warning."""
+        """Whether the guard has a wider format for it, rather than only a warning."""
         return lost.error > getattr(self._guard, lost.role)
 
 

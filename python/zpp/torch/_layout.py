@@ -137,8 +137,7 @@ class Layout:
 
     @functools.cached_property
     def _unit(self) -> torch.dtype:
-        """The widest integer of which all runs are multiples: copies are fast with
-        it."""
+        """The widest integer of which all runs are multiples: it copies fast."""
         size = math.gcd(8, self.bytes, *(
             number for runs in (self._exact, *self._quantized.values())
             for run in runs for number in run))
@@ -192,8 +191,7 @@ class Layout:
             for place, column in zip(places, columns)])
 
     def sample(self, most: int = 1 << 62, turn: int = 0) -> list[Blocks]:
-        """All of each parameter that is quantized, or the blocks whose turn it is, with
-        at most so many elements."""
+        """All of each quantized parameter, or blocks whose turn it is, at `most` so many."""
         found = []
         begin = 0
         for place, (dtype, elements, is_exact) in enumerate(self.segments):
@@ -212,8 +210,7 @@ class Layout:
                 for each, column in zip(blocks, self._columns(slices, blocks))]
 
     def extremes(self, slice_: torch.Tensor) -> torch.Tensor | None:
-        """A number that is not finite if some of what is quantized of a slice is not;
-        None if nothing is."""
+        """A number that is not finite if something quantized is not; None of nothing."""
         columns = [
             # One that is not aligned cannot be read as it is.
             (column if self._unit.itemsize >= dtype.itemsize else column.clone()).view(dtype)

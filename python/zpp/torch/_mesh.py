@@ -50,8 +50,7 @@ def tiers_of_sharding(mesh: DeviceMesh) -> dict[str, int] | None:
 
 
 def hosts_of(group: dist.ProcessGroup) -> list[str]:
-    """The host of each rank of a group, as NCCL tells hosts apart. All of its ranks
-    call this together."""
+    """The host of each rank, as NCCL tells hosts apart. All ranks call it together."""
     hosts: list[Any] = [None] * group.size()
     dist.all_gather_object(
         hosts, os.environ.get("NCCL_HOSTID") or socket.gethostname(), group)
@@ -110,8 +109,7 @@ def find_parts(tiers: Mapping[str, int], rank: int) -> list[tuple[int, ...]]:
 
 
 def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
-    """The size of a secondary group: the devices of a tier, with those of the
-    faster ones."""
+    """The size of a secondary group: the devices of a tier and of the faster ones."""
     if isinstance(secondary, int):
         if math.prod(tiers.values()) % secondary:
             raise ValueError(
@@ -126,8 +124,7 @@ def devices_of(secondary: str | int, tiers: Mapping[str, int]) -> int:
 
 
 def inner_tiers(group: str | int, tiers: Mapping[str, int]) -> tuple[str, ...]:
-    """The tiers whose devices make up a group: one with all that are faster; none
-    for a group of one device."""
+    """The tiers of a group: one with all that are faster; none for one device."""
     if group == 1:
         return ()
     names = list(tiers)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from zpp._measures import errors_of
+from zpp._measures import bytes_of, errors_of
 from zpp._warn import warn
 from zpp.torch import _fsdp, _pytorch, _runtime
 from zpp.torch._communication import Communication
@@ -79,7 +79,7 @@ class Meter:
                 self._end()
             return
         self._first = id(module)
-        self._before = _bytes_of(self._report())
+        self._before = bytes_of(self._report())
         _runtime.measure(True)
 
     def _end(self) -> None:
@@ -89,7 +89,7 @@ class Meter:
         self._unhook()
         _runtime.measure(False)
         report = self._report()
-        after = _bytes_of(report)
+        after = bytes_of(report)
         self.latest = {name: count - before.get(name, 0)
                        for name, count in after.items()}
         self.latest["state_bytes"] = report["total"]["state_bytes"]
@@ -148,10 +148,3 @@ def _roots_of(model: nn.Module) -> Iterator[nn.Module]:
 def _reductions_of(report: dict) -> int:
     return sum(entry["calls"] for entry in report["collectives"]
                if _ROLES[entry["kind"]] == "gradients")
-
-
-def _bytes_of(report: dict) -> dict[str, int]:
-    total = report["total"]
-    return ({f"bytes/{tier}": count for tier, count in total["after"].items()}
-            | {f"bytes_as_written/{tier}": count
-               for tier, count in total["before"].items()})

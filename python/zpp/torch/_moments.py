@@ -90,7 +90,7 @@ class Moments:
         if outer.compiled:
             self.shared.function(outer)([source.view(-1)], held)
         else:
-            _pytorch.all_gather(held, source.view(-1), hops.outer)
+            dist.all_gather_into_tensor(held, source.view(-1), hops.outer)
         result = source.new_empty(group.size(), *source.shape)
         gather_within(result.view(-1), held, hops)
         self.shared.calls[plan_hops(

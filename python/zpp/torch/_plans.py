@@ -111,9 +111,8 @@ def make_plan(kind: str, dtype: torch.dtype, elements: int, is_mean: bool,
         if not reason and before[slowest] <= sent[slowest] < bucket.sent[slowest]:
             reason = _PADDED
     if reason:
-        return Plan(shown, name, elements, group, tiers, before, before, None,
-                    reason, layout)
-    return Plan(shown, name, elements, group, tiers, before, sent, compiled, "", layout)
+        compiled, sent = None, before
+    return Plan(shown, name, elements, group, tiers, before, sent, compiled, reason, layout)
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -195,8 +194,7 @@ def _by_hops(outer: Plan, group: dist.ProcessGroup, tiers: dict[str, int],
 
 
 def make_all(makers: Iterable[Callable[[], Plan]]) -> list[Plan]:
-    """The plans that the functions make, side by side: most of the time goes to
-    processes of the compiler."""
+    """Makes plans side by side: most of the time goes to processes of the compiler."""
     with concurrent.futures.ThreadPoolExecutor(
             len(os.sched_getaffinity(0))) as pool:
         return [future.result() for future in

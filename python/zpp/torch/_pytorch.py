@@ -43,8 +43,7 @@ def check_version() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Slices:
-    """Contents of the collectives of a group of parameters, as far as it is
-    known before the first step."""
+    """Contents of a group's collectives, as far as known before the first step."""
 
     #: The gather: the elements of one rank, and their type; None if tensor
     #: subclasses decide it.
@@ -56,8 +55,7 @@ class Slices:
 
 
 def slices_of(parameters: Any) -> Slices:
-    """A prediction: where FSDP2 decides otherwise later, the collective is
-    compiled then."""
+    """Predicts them. Where FSDP2 decides otherwise, the collective is compiled then."""
     gathered, reduced = [], []
     is_known = True
     for each in parameters.fsdp_params:
@@ -211,8 +209,7 @@ def next_slice(parameters: Any) -> torch.Tensor | None:
 
 
 def storages_of(parameters: Any) -> list[torch.UntypedStorage]:
-    """The memory of the shards; while they are referred to, no other shard can
-    have the same."""
+    """The memory of the shards. While it is referred to, no other shard can have it."""
     return [each._sharded_local_tensor.untyped_storage()
             for each in parameters.fsdp_params]
 
@@ -348,9 +345,17 @@ def is_captured(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
+def to_host(values: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """Values in memory of the host, on GPUs once the event has passed."""
+    if not values.is_cuda:
+        return values, None
+    copied = torch.empty_like(values, device="cpu", pin_memory=True).copy_(
+        values, non_blocking=True)
+    return copied, torch.cuda.current_stream(values.device).record_event()
+
+
 def is_watched(tensor: torch.Tensor) -> bool:
-    """Whether a profiler, a mode or a subclass wants to see what is done with a
-    tensor."""
+    """Whether a profiler, a mode or a subclass wants to see operations on a tensor."""
     return (type(tensor) is not torch.Tensor
             or torch.autograd._profiler_enabled()
             or torch._C._len_torch_dispatch_stack() > 0
@@ -364,12 +369,6 @@ record_range = torch._C._profiler._RecordFunctionFast
 
 # Exchanges of PyTorch ---------------------------------------------------------
 
-def all_gather(result: torch.Tensor, source: torch.Tensor,
-               group: dist.ProcessGroup, async_op: bool = False
-               ) -> dist.Work | None:
-    return dist.all_gather_into_tensor(result, source, group, async_op)
-
-
 def all_to_all(result: torch.Tensor, source: torch.Tensor,
                group: dist.ProcessGroup) -> None:
     dist.all_to_all_single(result, source, group=group)
@@ -377,16 +376,9 @@ def all_to_all(result: torch.Tensor, source: torch.Tensor,
 
 def all_gather_by_sends(result: torch.Tensor, source: torch.Tensor,
                         group: dist.ProcessGroup) -> None:
-    """Sends to each rank of a group of GPUs, side by side, where NCCL's gather goes
-    round a ring."""
+    """Sends to each rank of a group side by side, where NCCL's gather is a ring."""
     dist.all_to_all(list(result.chunk(group.size())), [source] * group.size(),
                     group=group)
-
-
-def reduce_scatter(result: torch.Tensor, source: torch.Tensor,
-                   group: dist.ProcessGroup, op: Any, async_op: bool = False
-                   ) -> dist.Work | None:
-    return dist.reduce_scatter_tensor(result, source, op, group, async_op)
 
 
 def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
@@ -398,7 +390,7 @@ def all_gathers(results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]
     itself. "ALLGATHER_COALESCED" is the only such name here."""
     if len(results) == 1 or not results[0].is_cuda:
         for result, source in zip(results, sources):
-            all_gather(result, source, group)
+            dist.all_gather_into_tensor(result, source, group)
     else:
         group.allgather_into_tensor_coalesced(
             list(results), list(sources)).wait()
@@ -409,7 +401,7 @@ def reduce_scatters(results: Sequence[torch.Tensor],
                     ) -> None:
     """Likewise, with sums."""
     if len(results) == 1:
-        reduce_scatter(results[0], sources[0], group, dist.ReduceOp.SUM)
+        dist.reduce_scatter_tensor(results[0], sources[0], dist.ReduceOp.SUM, group)
     else:
         group.reduce_scatter_tensor_coalesced(
             list(results), list(sources)).wait()

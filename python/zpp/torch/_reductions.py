@@ -45,8 +45,7 @@ class Reductions:
                                           self._accumulates)
 
     def makers(self) -> list[Callable[[], Plan]]:
-        """Functions that make the plans of the reductions that the next steps will
-        have, as far as they are known."""
+        """Functions that make the plans of the next reductions, as far as they are known."""
         slices = _pytorch.slices_of(self._parameters)
         if not slices.reduced:
             return []
@@ -72,7 +71,7 @@ class Reductions:
 
     def scatter(self, result: torch.Tensor, source: torch.Tensor,
                 group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
-        self._follow(source)
+        self.shared.follow(source)
         accumulation = self.accumulation
         self._reduced = self._reduction_options()
         if (accumulation.is_partial or accumulation.is_pending) and (
@@ -86,17 +85,13 @@ class Reductions:
             return original(result, source, group, op, async_op)
         return self.shared.function(plan)(
             [source], result,
-            functools.partial(_pytorch.reduce_scatter, group=group,
+            functools.partial(dist.reduce_scatter_tensor, group=group,
                               op=_without_factor(op, factor)), async_op, factor)
-
-    def _follow(self, tensor: torch.Tensor) -> None:
-        self.shared.check_capture(tensor)
-        self.shared.follow()
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, op: Any
                    ) -> None:
         """In place, over the replicas of HSDP."""
-        self._follow(tensor)
+        self.shared.follow(tensor)
         accumulation = self.accumulation
         # It is of the same step as the scatter, if there was one.
         options, self._reduced = self._reduced or self._reduction_options(), None
@@ -263,7 +258,7 @@ class Reductions:
         total = accumulation.take()
         sums = (result if result.dtype == torch.float32 else
                 total.new_empty(result.numel()))
-        send = functools.partial(_pytorch.reduce_scatter, group=hops.outer,
+        send = functools.partial(dist.reduce_scatter_tensor, group=hops.outer,
                                  op=dist.ReduceOp.SUM)
         if outer.compiled:
             self.shared.function(outer)([total], sums, send)
@@ -277,8 +272,7 @@ class Reductions:
             result.copy_(sums)
 
     def _reduction_options(self) -> Options:
-        """The options of the step whose gradients are reduced now: the micro-batches
-        of an update are one."""
+        """The options of the step that is reduced: micro-batches of an update are one."""
         shared = self.shared
         return (shared.options_at(shared.steps) if self.accumulation.is_partial
                 else shared.next_step())

@@ -117,8 +117,7 @@ def get_part(group: dist.ProcessGroup, ranks: tuple[int, ...],
 
 
 def follow_timeout(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Gives the parts of a group that were made here its time limit, which may have
-    changed."""
+    """Gives the parts of a group that were made here its present time limit."""
     parts = _followers.get(group)
     if parts is None:
         return
@@ -155,7 +154,8 @@ class Runner:
         self._error: BaseException | None = None
         self._is_cuda = device.type == "cuda"
         self._hosts = hosts_of(group)
-        self._gathers: dict[tuple[int, ...], Callable[..., Any]] = {}
+        #: By the members, whether they gather by sends.
+        self._by_sends: dict[tuple[int, ...], bool] = {}
         library = _library()
         # ctypes frees functions without references.
         self._functions = _Exchanges(
@@ -197,12 +197,13 @@ class Runner:
         """Queues a function on the current stream; on the CPU, runs it. Results do not
         overlap the sources, unless the function updates one of them."""
         follow_timeout(self._group, self._device)
+        function = compiled.function
         tensors = [
             *(_checked(sources[place], count) for place, count in
-              zip(compiled.inputs, compiled.input_bytes)),
+              zip(function["arguments"], function["inputs"])),
             *(_checked(results[place], count) for place, count in
-              zip(compiled.outputs, compiled.output_bytes)),
-            torch.empty(compiled.workspace_bytes, dtype=torch.uint8,
+              zip(function["results"], function["outputs"])),
+            torch.empty(function["workspace"], dtype=torch.uint8,
                         device=self._device)]
         addresses = [tensor.data_ptr() for tensor in tensors]
         self._buffers = [
@@ -214,7 +215,7 @@ class Runner:
             if self._is_cuda:
                 stream = torch.cuda.current_stream(self._device)
                 library.zpp_rt_enter(self._rank, stream.cuda_stream)
-            _function(compiled.library, compiled.function)(self._rank, buffers)
+            _function(compiled.library, function["name"])(self._rank, buffers)
         finally:
             self._buffers = []
         error, self._error = self._error, None
@@ -246,12 +247,11 @@ class Runner:
     def _gather(self, members: tuple[int, ...]) -> Callable[..., Any]:
         """How the members gather. Between hosts, NCCL's sends fill a link that its
         rings, with fewer connections, do not."""
-        if members not in self._gathers:
+        if members not in self._by_sends:
             hosts = {self._hosts[member] for member in members}
-            self._gathers[members] = (
-                _pytorch.all_gather_by_sends if self._is_cuda and len(hosts) > 1
-                else _pytorch.all_gather)
-        return self._gathers[members]
+            self._by_sends[members] = self._is_cuda and len(hosts) > 1
+        return (_pytorch.all_gather_by_sends if self._by_sends[members]
+                else dist.all_gather_into_tensor)
 
     def _find(self, address: int, count: int) -> torch.Tensor:
         """The bytes at an address."""

@@ -124,8 +124,7 @@ class SecondaryPartition:
         return key == self._key and (step == self._step or _pytorch.is_backward())
 
     def has_base(self, group: dist.ProcessGroup, step: int) -> bool:
-        """Whether differences may be added to it: steps have changed the weights
-        since."""
+        """Whether differences may be added to it: steps have changed the weights."""
         return self._base is group and step > self._step
 
     def is_lost(self, step: int) -> bool:
@@ -154,11 +153,10 @@ class SecondaryPartition:
 
     def note_use(self, source: torch.Tensor) -> None:
         """Has the device find out whether it is right to use what is held."""
-        self._comparisons.append(_to_host(self.differs(source)))
+        self._comparisons.append(_pytorch.to_host(self.differs(source)))
 
     def was_wrong(self, wait: bool = False) -> bool:
-        """Whether it was wrong to use what is held, as far as is known; with `wait`,
-        waits for the GPU to know."""
+        """Whether uses of it were wrong, as far as known, or with `wait` for certain."""
         while self._comparisons:
             differs, end = self._comparisons[0]
             if end is not None:
@@ -210,7 +208,7 @@ class SecondaryPartition:
     def _look(self, group: dist.ProcessGroup, layout: Layout | None) -> None:
         """Looks whether what is held of this rank's slice is finite."""
         extremes = layout and layout.extremes(self._own(group))
-        self._extremes = None if extremes is None else _to_host(extremes)
+        self._extremes = None if extremes is None else _pytorch.to_host(extremes)
 
     def _own(self, group: dist.ProcessGroup) -> torch.Tensor:
         assert self._tensor is not None
@@ -227,10 +225,9 @@ class SecondaryPartition:
 
     def load(self, own: torch.Tensor, group: dist.ProcessGroup, layout: Layout | None
              ) -> None:
-        """Gathers what `own` has returned on the ranks of the group earlier: the next
-        difference is one to that."""
+        """Gathers what `own` has returned earlier: the next difference is one to that."""
         held = self.get_buffer(own.numel() * group.size(), own)
-        _pytorch.all_gather(held, own, group)
+        dist.all_gather_into_tensor(held, own, group)
         self._base, self._step = group, -1
         self._look(group, layout)
         self._is_dropped = False
@@ -270,15 +267,6 @@ def gather_within(result: torch.Tensor, held: torch.Tensor, hops: Hops) -> None:
                          hops.inner)
 
 
-def _to_host(value: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A value in memory of the host, on GPUs once the event has passed."""
-    if not value.is_cuda:
-        return value, None
-    copied = torch.empty((), dtype=value.dtype, device="cpu", pin_memory=True).copy_(
-        value, non_blocking=True)
-    return copied, torch.cuda.current_stream(value.device).record_event()
-
-
 #: Words in a row of a checksum.
 _ROW = 1024
 
@@ -300,8 +288,7 @@ def _checksum(source: torch.Tensor) -> torch.Tensor:
 
 
 def _fold(words: torch.Tensor) -> torch.Tensor:
-    """The upper bits of words count as lower ones, too: factors leave little of the
-    former."""
+    """Mixes the upper bits into the lower ones: factors leave little of the former."""
     return words ^ (words >> 32)
 
 

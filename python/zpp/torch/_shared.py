@@ -155,16 +155,16 @@ class Shared:
         return layout if layout.bytes == elements * dtype.itemsize else None
 
     def look(self) -> None:
-        """Called before each gather whose weights may be rounded: finds those that must
-        not be."""
+        """Finds weights that must not be rounded; called before each gather that rounds."""
         self._change(self.exact.look(_fsdp.shard_group(self.parameters)))
 
     def _change(self, changes: bool) -> None:
         for call in self.on_change if changes else ():
             call()
 
-    def follow(self) -> None:
-        """Called before each gather and each reduction: acts on what was measured."""
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Acts on what was measured; called before each gather and each reduction."""
+        self.check_capture(tensor)
         lost = self.gauge.follow(self.step)
         if not lost:
             return
@@ -180,8 +180,7 @@ class Shared:
             self._warn(each, wider.get(each.role, ""))
 
     def _warn(self, lost: Lost, wider: str) -> None:
-        """Says what is lost, and the wider format, if there is one, in which it travels
-        from now on."""
+        """Says what is lost, and the wider format, if any, in which it travels from now on."""
         name = self.exact.names[lost.parameter]
         text = (f"guard: the {lost.role} of '{name}' have become NaN or Inf"
                 if math.isinf(lost.error) else
