@@ -110,8 +110,7 @@ def read_file(folder: pathlib.Path, name: str) -> bytes:
 
 
 def make_id(step: bytes, own: str, library: bytes) -> str:
-    """The id of a step and its library, as zpp-bundle computes it: of step.mlir, in whose
-    custom calls the id is `own`."""
+    """Computes the id of a step, whose calls have the id `own`, and of its library."""
     content = hashlib.sha256()
     for part in (step.replace(b'bundle = "%b"' % own.encode(errors="replace"),
                               b'bundle = ""'), library):

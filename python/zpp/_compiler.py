@@ -58,8 +58,7 @@ class Rewritten:
     remarks: tuple[Diagnostic, ...]
     #: The executor of the collectives: "portable", "cuda" or "cpu".
     target: str = "portable"
-    #: The rewritten step as the front end has it; None where the input was
-    #: text.
+    #: The rewritten step as the front end has it; None for text.
     step: Any = None
     #: The host side of the text, unless the target is portable.
     bundle: Bundle | None = None
@@ -232,8 +231,7 @@ def report_entries(text: str, options: Options, device: str | None = None) -> di
 
 
 def _report(text: str, options: Options, more: Mapping[str, Any], *flags: str) -> dict:
-    """Returns a report with these options. Raises ValueError if there is nothing to tell;
-    the message says why."""
+    """Returns a report with these options. Raises ValueError where there is none."""
     *_, report = _run_with_report(text, [_IMPORT, *flags], options, more)
     if "no_collectives" in report:
         raise ValueError(report["no_collectives"])

@@ -22,8 +22,7 @@ _PARTIAL = {
 }
 #: The part of the bytes that may go without an option before it is a warning.
 _MISSING = 0.5
-#: Options of formats: what to say of a step without their role, and the words in "lacks"
-#: that say why.
+#: Options of formats: what to say without their role, and words in "lacks" that say why.
 _ROLES = {
     "updated": ("no update is sent; it is for steps in which each device updates "
                 "a slice of replicated weights (ZeRO-1, ZeRO-2)", ("update",)),
@@ -46,8 +45,7 @@ _WITHOUT = (
 )
 #: The page that says more of reasons.
 WHY = "docs/why.md says of each reason what helps"
-#: The rules of what the user has declared, and of weights that the step does not
-#: return (docs/rules.md).
+#: Rules of docs/rules.md: what the user has declared, and weights that are not returned.
 _DECLARED, _LAYER = "R15", "R16"
 
 

@@ -57,8 +57,7 @@ def _write_all(file, content: bytes) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """A signal that would end the process at once does so after the context:
-    nothing that is not complete is left."""
+    """Delays a signal that would end the process at once until after the context."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may handle signals.
         return

@@ -50,6 +50,5 @@ def agree_on_links(host: str, tiers: str,
 
 
 def _round(number: float) -> float:
-    """One of two steps per doubling: most runs on the same machines then find the
-    same, and with it what is compiled."""
+    """Rounds to one of two steps per doubling, so that most runs find the same."""
     return 2 ** (round(2 * math.log2(number)) / 2)

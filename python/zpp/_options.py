@@ -23,8 +23,7 @@ class Option:
     """The description of an option."""
 
     kind: Kind
-    #: The compiler's default, as a word of the command line; None where it
-    #: depends on the step.
+    #: The compiler's default, as a word; None where it depends on the step.
     default: str | None
     #: The meaning, in sentences.
     help: str
@@ -32,8 +31,7 @@ class Option:
     default_text: str | None = None
     #: The page and heading of docs/ with more about it.
     more: str = ""
-    #: Whether the pipeline of zpp-opt has an option of this name, too, whose
-    #: values are this one's.
+    #: Whether the pipeline of zpp-opt has an option of this name and these values.
     is_compilers: bool = True
 
 
@@ -161,8 +159,7 @@ class SharedOptions(_Described):
         "weights that can travel with others. In Python also {\"node\": \"50gbit\"}.",
         default_text="measured where the runtime communicates between GPUs, otherwise none",
         more="using.md#links")
-    #: Options for experts: a `Tuning`, or its fields as a dict, of which one is
-    #: made.
+    #: Options for experts: a `Tuning`, or a dict of which one is made.
     tuning: Any = None
 
     #: The type of `tuning`.
@@ -262,13 +259,11 @@ class Options(SharedOptions):
     tuning_type: typing.ClassVar[type[SharedTuning]] = Tuning
 
 
-#: The options that are formats, and the role of what travels in each, as the compiler
-#: calls it.
+#: The options that are formats, and the compiler's role of what travels in each.
 ROLE_OF = {"weights": "weight", "gradients": "gradient", "updated": "update",
            "moments": "moment", "exchanges": "exchange"}
 
-#: The options by the names that they have in words: those of `Tuning` are
-#: "tuning.block" and so on.
+#: The options by their names in words: those of `Tuning` are "tuning.block" and so on.
 _TUNING = "tuning."
 NAMED = {**describe(Options),
          **{_TUNING + name: each for name, each in describe(Tuning).items()}}

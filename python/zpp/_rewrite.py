@@ -101,8 +101,7 @@ def complete(text: str) -> str:
 
 
 def _read(step: Any) -> Any:
-    """The text of a module with all collectives, or a step of the front end for JAX,
-    which reads all forms but text."""
+    """Returns the text of a module with all collectives, or a step for JAX's front end."""
     if not isinstance(step, str):
         from zpp import jax
         step = jax.read_step(step)

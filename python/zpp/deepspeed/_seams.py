@@ -27,8 +27,7 @@ _AVERAGE = f"_{_Optimizer.__name__}__avg_scatter_grads"
 #: Attributes of zpp, on objects of DeepSpeed's.
 _SETTINGS, _ATTACHED, _UNDO = "_zpp_settings", "_zpp_attached", "_zpp_undo"
 
-#: Functions that are replaced or called, by the object that has them, with their
-#: parameters.
+#: Functions that are replaced or called: their owners, names and parameters.
 _EXPECTED: tuple[tuple[Any, str, str], ...] = (
     (DeepSpeedConfig, "_initialize_params", "self, param_dict"),
     (partition_parameters, "_dist_allgather_fn", "input_tensor, output_tensor, group"),

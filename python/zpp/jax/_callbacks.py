@@ -104,8 +104,7 @@ def find_calls(module: ir.Module) -> list[str]:
 
 
 def find_reference(jaxpr: Any) -> str | None:
-    """Names the first equation of a (closed) jaxpr that reads or writes a mutable
-    array, by its primitive and line."""
+    """Names the first equation that reads or writes a mutable array, and its line."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         inner = next(filter(None, map(
             find_reference, jaxprs_in_params(equation.params))), None)

@@ -39,8 +39,7 @@ class Step:
     exported: jax.export.Exported
     #: Flat indices of the donated arguments.
     donated: tuple[int, ...]
-    #: The devices that the function names itself, or those of its arguments,
-    #: where either does.
+    #: The devices that the function, or else its arguments name.
     mesh: jax.sharding.Mesh | None
     #: The bundle of a step that was rewritten for target cuda or cpu.
     bundle: Bundle | None = None
@@ -154,8 +153,7 @@ class Step:
             self, exported=exported, bundle=bundle, state=state)
 
     def beginning(self, text: str, bundle: Bundle | None = None) -> "Step":
-        """The program with this module, which takes the arguments of the step, and
-        returns state that it begins, nothing else."""
+        """The program with this module that returns state which it begins, nothing else."""
         begins = self.with_text(text, bundle)
         return dataclasses.replace(
             begins, donated=(), callbacks=NO_CALLBACKS, exported=dataclasses.replace(

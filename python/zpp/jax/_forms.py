@@ -76,8 +76,7 @@ def _to_stablehlo(hlo: _hlo.HloModule, context: ir.Context) -> ir.Module:
 
 
 def _join_starts(module: ir.Module) -> None:
-    """Makes plain collectives of the starts and ends of XLA's schedules, which it
-    splits again when it compiles them."""
+    """Makes plain collectives of starts and ends, which XLA splits again later."""
     for start in [op for op in operations_in(module) if op.name == "stablehlo.async_start"]:
         ends = [use.owner for use in start.results[0].uses]
         if [end.name for end in ends] != ["stablehlo.async_done"]:

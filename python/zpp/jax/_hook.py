@@ -77,8 +77,7 @@ def has_gpus() -> bool:
 
 @functools.cache
 def register(callback: Callable[[bytes], bytes | None]) -> None:
-    """Lets XLA call `callback` for each module that it compiles for GPUs, until
-    the process ends, from any thread."""
+    """Lets XLA call `callback`, from any thread, for each module that it compiles."""
     from jax._src import xla_bridge
     if xla_bridge.backends_are_initialized():
         _register_now(callback)
@@ -184,8 +183,7 @@ class HloModule:
 
     @functools.cached_property
     def devices(self) -> list[int] | None:
-        """The ids of the devices that run it, by partition; None if the module
-        does not say, or has several replicas."""
+        """Ids of the devices that run it; None if it does not say, or has replicas."""
         assignment = b"".join(messages_in(self.content, _DEVICE_ASSIGNMENT))
         # DeviceAssignmentProto: replica_count 1, computation_devices 3.
         if numbers_in(assignment).get(1, 1) != 1:

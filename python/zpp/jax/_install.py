@@ -49,8 +49,7 @@ class ModuleReport:
     name: str
     #: Why it stayed as it was; None if it was rewritten.
     reason: str | None
-    #: The collectives and totals, as in `Rewritten.report`; None if zpp-opt did
-    #: not get as far.
+    #: The report, as in `Rewritten`; None if zpp-opt did not get as far.
     report: dict | None = dataclasses.field(repr=False)
     #: Executes the collectives: "portable" or "cuda".
     target: str | None

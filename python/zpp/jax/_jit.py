@@ -23,8 +23,7 @@ from zpp.jax._rewrite import find_device, module_of_step, rewrite_step
 from zpp.jax._rewrite import with_links
 from zpp.jax._state import Keeper, StatefulStep
 
-#: Options of `jax.jit` that may be named again beside a step that is
-#: jitted already.
+#: Options of `jax.jit` that may be named again beside a jitted step.
 _NAMED_AGAIN = {"static_argnums", "static_argnames", "compiler_options"}
 
 
@@ -249,12 +248,10 @@ class _Function:
         info = getattr(jitted, "_jit_info", None)
         self._static_numbers = info.static_argnums if info else ()
         self._static_names = info.static_argnames if info else ()
-        #: For each kind of arguments the variants, as the schedule has them; and the
-        #: kind of the latest ones.
+        #: The variants by the schedule, for each kind of arguments; and the latest kind.
         self.loaded: dict[Hashable, list[_Loaded]] = {}
         self._key: Hashable = None
-        #: Variants of these that the guard asks for, by their key, their place and
-        #: the floors.
+        #: Variants that the guard asks for, by key, place and floors.
         self.widened: dict[tuple[Hashable, int, Floors], _Loaded] = {}
 
     def call(self, args: tuple, kwargs: dict) -> Any:
@@ -359,8 +356,7 @@ class _Function:
                        None, self._original(args, kwargs))
 
     def _original(self, args: tuple, kwargs: dict) -> Callable:
-        """The step itself; compiled now if there are several variants, or with
-        options that it does not have by itself."""
+        """The step itself, compiled now for several variants or for options of its own."""
         if len(self._schedule) == 1 and not self._compiler_options:
             return self._jitted
         compiled = self._jitted.lower(*args, **kwargs).compile(

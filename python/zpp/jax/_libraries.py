@@ -37,8 +37,7 @@ def is_jitted_by_library(step: Any) -> bool:
     return _find(step) is not None
 
 
-#: Advice on what to give zpp.jit where a library has changed or it is none of
-#: its jitted functions.
+#: Advice on what to give zpp.jit where a library has not jitted it as zpp knows.
 _OTHER_WAYS = {
     "flax": "give zpp.jit what flax.nnx.jit returns, or the step as a function "
             "of the state of flax.nnx.split, which calls flax.nnx.merge first "

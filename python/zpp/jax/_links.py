@@ -16,8 +16,7 @@ from zpp._links import agree_on_links, describe_host
 from zpp._option_kinds import parse_mesh, write_mesh
 from zpp.jax._processes import exchange_between
 
-#: Bytes that a device sends to all of its peers together, enough that latency does
-#: not matter.
+#: Bytes that a device sends to all peers, enough that latency does not matter.
 _BYTES = {"gpu": 128 << 20, "cpu": 4 << 20}
 #: Exchanges that are timed together, since a call takes time of its own.
 _IN_ONE_CALL = 4

@@ -52,8 +52,7 @@ class Program:
             resume=self.resume and self.resume.compile_ahead(leaves))
 
     def prepare(self, leaves: Sequence[Any]) -> None:
-        """Prepares the runtime for a call with these arguments. Does nothing if
-        it is ready or the step does not need it."""
+        """Prepares the runtime for a call with these arguments, if the step needs it."""
         for step in (self.step, self.step.start, self.step.resume):
             if step is not None and step.uses_runtime:
                 _runtime.load_bundle(step.bundle, _devices(step, leaves))

@@ -140,8 +140,7 @@ class Gauge:
 
 
 def _collectives_of(given: Rewritten) -> tuple:
-    """A key that steps share whose collectives have the same numbers, such as those
-    for batches of several sizes."""
+    """A key that steps share whose collectives have the same numbers."""
     return tuple((entry["id"], entry["kind"], entry["role"], entry["weight"])
                  for entry in given.report["collectives"])
 

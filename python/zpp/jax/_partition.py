@@ -241,8 +241,7 @@ def _main_to_partition(module: ir.Module) -> ir.Operation:
 
 def _wrap(module: ir.Module, main: ir.Operation, program: Program,
           mesh: tuple[str, DeviceMesh] | None) -> None:
-    """Puts the program of a device into `module`, the step. `main` keeps its
-    signature, and everything else is erased."""
+    """Puts the program of a device into the step `module`, of which `main` stays."""
     border = _Gspmd() if mesh is None else _Shardy(*mesh)
     for operation in list(module.body.operations):
         if operation.operation.name == "func.func" and operation != main:
@@ -289,8 +288,7 @@ def _wrap(module: ir.Module, main: ir.Operation, program: Program,
 
 
 def _check_parts(sharding, whole: ir.Type, part: ir.Type) -> None:
-    """Raises PartitionError if parts are not all of the same size: XLA pads the last
-    one, and nobody else knows of it."""
+    """Raises PartitionError if parts differ in size: XLA pads, and nobody knows of it."""
     if isinstance(whole, ir.RankedTensorType) and sharding.is_tiled():
         tiles = sharding.tile_assignment_dimensions()[:whole.rank]
         if [size * count for size, count in zip(part.shape, tiles)] != whole.shape:

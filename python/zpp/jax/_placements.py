@@ -45,8 +45,7 @@ def _said(operation: ir.Operation, name: str) -> str | None:
 
 
 def _names(module: ir.Module) -> Iterator[str]:
-    """The memories other than that of the device that values are marked with, and
-    the kinds of hosts that compute."""
+    """Yields the memories other than the device's, and the kinds of hosts, that it names."""
     for operation in operations_in(module):
         for name in (_PLACEMENT, _COMPUTE):
             said = _said(operation, name)

@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-#: How often this process has had each topic with the same others: the service takes
-#: each key once.
+#: How often this process has had each topic: the service takes each key once.
 _meetings: collections.Counter[str] = collections.Counter()
 _lock = threading.Lock()
 
@@ -25,8 +24,7 @@ def get_service() -> Any:
 
 
 def next_key(topic: str, members: Iterable[int]) -> str:
-    """The key for the next meeting about a topic of some processes, or devices, which all
-    count their meetings."""
+    """Returns the key for the next meeting about a topic, which all members count."""
     key = f"zpp/{topic}/{','.join(map(str, members))}"
     with _lock:
         _meetings[key] += 1

@@ -229,8 +229,7 @@ def _slowest_first(mesh: jax.sharding.Mesh) -> str | None:
 
 
 def _options_for(step: Step, options: Options) -> Options:
-    """These options with a mesh, and with numbers of the module's arguments where they
-    name leaves of the step's."""
+    """Completes options: a mesh, and numbers of the module's arguments for leaves."""
     return options.replace(mesh=options.mesh or find_tiers(step.mesh), **{
         name: _arguments_in(step, name, named)
         for name in ("weights_of", "gradients_of")

@@ -245,8 +245,7 @@ def measure(is_on: bool) -> None:
 
 
 def read_measures() -> tuple[list[dict], float]:
-    """The samples, with the fields of zpp_rt_measure, and the longest that a rank
-    without streams has waited, in seconds."""
+    """Returns the samples, and the longest wait of a rank without streams, in seconds."""
     longest = 0.0
 
     def visit_all(visit):

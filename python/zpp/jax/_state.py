@@ -64,8 +64,7 @@ class State:
 
     #: Shapes of all, in the order of the results.
     kept: Mapping[str, jax.ShapeDtypeStruct]
-    #: Names of those that the step takes, in the order of the arguments. The others it
-    #: begins.
+    #: Names of those that the step takes as arguments, in order. The others it begins.
     taken: tuple[str, ...]
     #: Those that follow from arguments that do not change: flat numbers of an
     #: argument and of the result that returns it, or -1.
@@ -75,8 +74,7 @@ class State:
     order: str = ""
     #: The elements of weights that the arrays hold, where they are known.
     layouts: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
-    #: Flat numbers of the arguments that those are of which are saved, where each is
-    #: of one.
+    #: Flat numbers of the arguments that saved ones are of, where each is of one.
     sources: Mapping[str, int] = dataclasses.field(default_factory=dict)
     #: The devices, where they are known.
     mesh: jax.sharding.Mesh | None = None

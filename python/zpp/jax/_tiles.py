@@ -37,8 +37,7 @@ class DeviceMesh:
         return len(self._devices)
 
     def find_axes(self, places: np.ndarray) -> list[Axis] | None:
-        """The axes, the slowest first, along which devices have these places, by their
-        numbers. None if there are none."""
+        """The axes, slowest first, along which devices have these places; None without."""
         found = np.asarray(places)[self._devices].reshape(
             [part.size for part in self._parts])
         strides = [int(found[tuple(place)]) for place in np.eye(found.ndim, dtype=int)]

@@ -40,8 +40,7 @@ def _follow_optimizers() -> None:
 
 
 class Accumulation:
-    """The sum of a group of parameters' gradients that waits for the last micro-batch, in
-    those steps to which it applies."""
+    """The sum of a group's gradients that waits for the last micro-batch of an update."""
 
     def __init__(self, shared: Shared, module: FSDPModule,
                  applies: Callable[[], bool]):

@@ -148,8 +148,7 @@ class Ballots:
                 outcomes[voter] = None
 
     def ask(self, voter: Voter, *groups: dist.ProcessGroup) -> int:
-        """Returns the largest vote of the ranks of the groups, all of which call this:
-        of a mesh, if the groups are its dims."""
+        """Returns the largest vote of the ranks of the groups, all of which call this."""
         if _pytorch.is_dry_run(groups[0]):
             return voter.vote()
         now = _pytorch.current_pass()

@@ -55,8 +55,7 @@ class Bucket:
     difference: str = ""
     #: The elements that share a scale in it.
     block: int = 0
-    #: The types and elements of what else is quantized in the same message, of a
-    #: gather.
+    #: Types and elements of what else a gather quantizes in the same message.
     also: tuple[tuple[str, int], ...] = ()
     #: The type and elements of what travels there as it is; none if all is quantized.
     exact: tuple[str, int] | tuple[()] = ()

@@ -17,8 +17,7 @@ from zpp.torch._shared import Call, Shared
 
 
 class Collective:
-    """The object that FSDP2 calls in the place of its own collective, which allocates
-    buffers as that one does."""
+    """The object in the place of FSDP2's collective, with buffers as that one has them."""
 
     def __init__(self, run: Callable[..., Any],
                  allocate: Callable[..., torch.Tensor] = torch.empty):
@@ -31,8 +30,7 @@ class Collective:
 
 
 class Communication:
-    """The gathers and the reductions of a group of parameters, see `Shared`, which belongs
-    to a module of fully_shard."""
+    """The gathers and reductions of a group of parameters of a module, see `Shared`."""
 
     def __init__(self, name: str, module: FSDPModule, parameters: Any, call: Call,
                  names: Mapping[Any, str]):

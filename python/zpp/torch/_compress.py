@@ -127,8 +127,7 @@ def compress(model: nn.Module, options: Options | None = None, /, *,
 def _attach(modules: Mapping[str, FSDPModule],
             groups: list[tuple[str, FSDPModule, Any]],
             communications: list[Communication], is_off: bool) -> None:
-    """Replaces what is attached to the modules by these, one for each group; if they
-    are off, by PyTorch's own collectives."""
+    """Attaches these to the modules, one for each group, or PyTorch's own collectives."""
     for module in modules.values():
         for communication in _fsdp.attached(module) or ():
             communication.detach()

@@ -55,8 +55,7 @@ def modules_of(model: nn.Module) -> Iterator[tuple[str, FSDPModule]]:
 
 
 def parameter_groups(module: FSDPModule) -> list[Any]:
-    """Returns what fully_shard knows of the weights of `module` itself: a group for
-    each mesh of its parameters."""
+    """Returns the groups of the weights of `module` itself: one for each mesh."""
     state = module._get_fsdp_state()
     if hasattr(state, "_fsdp_param_groups"):
         return state._fsdp_param_groups
@@ -81,8 +80,7 @@ def shard_group(parameters: Any) -> dist.ProcessGroup | None:
 
 
 def scatter_group(parameters: Any) -> dist.ProcessGroup | None:
-    """The group that scatters the gradients: another than the one that gathers
-    after set_separate_reduce_scatter_group."""
+    """The group that scatters gradients: set_separate_reduce_scatter_group's, if any."""
     separate = getattr(parameters.mesh_info, "reduce_scatter_process_group", None)
     return separate or shard_group(parameters)
 

@@ -14,8 +14,7 @@ from zpp.torch._runtime import Runner, get_runner, run_as_op
 
 
 class Work(dist.Work):
-    """A collective under way on a stream of its own, until the event that its end records;
-    None if it is complete."""
+    """A collective on a stream of its own, until an event passes; None if complete."""
 
     def __init__(self, event: torch.cuda.Event | None = None):
         super().__init__()
@@ -109,8 +108,7 @@ class Function:
 
 def run_apart(run: Callable[[], None], stream: torch.cuda.Stream | None,
               *tensors: torch.Tensor) -> Work:
-    """Calls `run`, which uses the tensors, on a stream for which the calling one does
-    not wait; None on the CPU."""
+    """Calls `run`, which uses the tensors, on a stream apart; None on the CPU."""
     if stream is None:
         run()
         return Work()

@@ -122,8 +122,7 @@ class Gathers:
             self.shared.layout_of_gather(options, dtype, elements))
 
     def _hops(self, options: Options, group: dist.ProcessGroup) -> Hops | None:
-        """The hops of a gather over all ranks of the weights, if what the secondary
-        group holds is kept."""
+        """The hops of a gather over all ranks, if the secondary group's part is kept."""
         tiers = parse_mesh(self._mesh)
         secondary = options.secondary
         if secondary is None and sends_differences(options):
@@ -360,8 +359,7 @@ class Gathers:
         return next(filter(None, hops), None)
 
     def own(self) -> torch.Tensor | None:
-        """A copy of what the other ranks hold of this one's slice; None if they
-        hold nothing that differences could be added to."""
+        """A copy of what others hold of this slice for differences; None if nothing."""
         hops = self._difference_hops()
         return self.secondary.own(hops.outer) if hops else None
 

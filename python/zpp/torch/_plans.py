@@ -31,8 +31,7 @@ class Plan:
     #: Elements of one rank's slice; its bytes, if it has several types.
     elements: int
     group: dist.ProcessGroup
-    #: The tiers in which the ranks of the group differ; empty if nothing is
-    #: sent.
+    #: The tiers in which the group's ranks differ; empty if nothing is sent.
     tiers: dict[str, int]
     #: Bytes that a rank sends over each tier if PyTorch does it, and as it is.
     before: dict[str, int]

@@ -45,8 +45,7 @@ def check_version() -> None:
 class Slices:
     """Contents of a group's collectives, as far as known before the first step."""
 
-    #: The gather: the elements of one rank, and their type; None if tensor
-    #: subclasses decide it.
+    #: The elements of a rank's gather, and their type; None if subclasses decide it.
     gathered: tuple[int, torch.dtype] | None
     #: The reduction, likewise; None if nothing is trained.
     reduced: tuple[int, torch.dtype] | None
@@ -181,8 +180,7 @@ def state_of(parameters: Any) -> tuple[tuple[Any, int, int], ...] | None:
 
 
 def all_have_elements(parameters: Any) -> bool:
-    """Whether each rank has some element of the weights, in shards of which the last
-    ones may be short or empty."""
+    """Whether each rank has elements of the weights: last shards may be short or empty."""
     count = shard_group(parameters).size()
     for each in parameters.fsdp_params:
         size = each._orig_size[each.fsdp_placement.dim]
@@ -245,8 +243,7 @@ class _Pass(NamedTuple):
     has_gradients: bool
 
 
-#: How many forward passes have begun, and the one of the latest call of a module; None if
-#: that is in none.
+#: How many forward passes have begun, and that of the latest call of a module, if any.
 _forward_passes = 0
 _latest: _Pass | None = None
 #: Attribute of zpp on FSDP2's context of a model: the latest pass.
@@ -267,8 +264,7 @@ def current_pass() -> tuple[int, int] | None:
 
 
 def _is_called(module: nn.Module | None) -> bool:
-    """Whether a call of a module is under way. Its frame tells, also after exceptions, of
-    which some are not told to hooks."""
+    """Whether a call of a module is under way. Its frame tells, after exceptions too."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if (frame.f_code.co_name == _CALL and module is not None

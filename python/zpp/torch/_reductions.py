@@ -186,8 +186,7 @@ class Reductions:
 
     @once
     def _crosses(self, options: Options, group: dist.ProcessGroup | None) -> bool:
-        """Whether a group has ranks that do not sum their gradients in each
-        micro-batch."""
+        """Whether a group has ranks that do not sum gradients in each micro-batch."""
         return group is not None and not {*_mesh.tiers_of_group(self._mesh, group)} <= {
             *_mesh.inner_tiers(options.accumulate, parse_mesh(self._mesh))}
 

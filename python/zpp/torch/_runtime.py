@@ -147,8 +147,7 @@ class Runner:
         self._parts = {tuple(range(group.size())): group}
         for members in find_parts(tiers, group.rank()):
             self._part(members)
-        #: Tensors that the running function may read and write, with their
-        #: addresses and bytes.
+        #: Tensors that the running function may use, with their addresses and bytes.
         self._buffers: list[tuple[int, int, torch.Tensor]] = []
         #: The error of an exchange that failed.
         self._error: BaseException | None = None

@@ -45,8 +45,7 @@ class Vote(enum.IntEnum):
     UNSEEN = 2
     #: Whole weights are to be sent, whatever is held.
     WHOLE = 3
-    #: It was written to after the vote in the middle of a pass, in which the others have
-    #: used older weights.
+    #: It was written to in a pass, after the vote, where others have used older weights.
     LATE = 4
 
 
@@ -180,8 +179,7 @@ class SecondaryPartition:
 
     def get_base(self, source: torch.Tensor, group: dist.ProcessGroup
                  ) -> torch.Tensor | None:
-        """Returns what the ranks of `group` hold, if the difference of `source`, this
-        rank's slice, can be added to it."""
+        """Returns what `group` holds, if the difference of this rank's slice fits it."""
         held = self._tensor
         if (held is None or held.numel() != source.numel() * group.size()
                 or held.dtype != source.dtype or held.device != source.device):
@@ -272,8 +270,7 @@ _ROW = 1024
 
 
 def _checksum(source: torch.Tensor) -> torch.Tensor:
-    """Sums the words of a slice, on its device, each times a number of its place: parts
-    that change places change the sum."""
+    """Sums the words of a slice on its device, each times a number of its place."""
     content = source.view(torch.uint8)
     if content.numel() % 8 or content.storage_offset() % 8:
         content = nn.functional.pad(content, (0, -content.numel() % 8))

@@ -196,8 +196,7 @@ class Shared:
                  f"next step on")
 
     def _widen(self, role: str) -> str:
-        """Has weights or gradients travel in the next wider format from now on, and
-        returns it; empty if all have none already."""
+        """Has a role travel in the next wider format, and returns it; empty without one."""
         def format_of(options: Options, name: str) -> str:
             return str(getattr(options, name) or describe(Options)[name].default)
 
