@@ -242,32 +242,6 @@ RoleFinder::getPoints(const GradientDifference &difference) {
   return found;
 }
 
-/// Returns the argument of the step of which `sum` is proven to be a gradient;
-/// null if that is none, or one of several, or if its weight is gathered in
-/// another shape: the product with it is not the partner, then.
-BlockArgument RoleFinder::getArgument(const StepCollective &sum,
-                                      const GradientProof &proof) {
-  llvm::SmallDenseSet<Value> inputs;
-  for (Value weight : proof.direct) {
-    Operation *op = weight.getDefiningOp();
-    bool isGathered = op && getGuestCollective(op);
-    if (isGathered && sum.kind == CollectiveKind::ReduceScatter) {
-      auto keys = mirrorKeys.find(op);
-      if (keys == mirrorKeys.end() ||
-          llvm::none_of(getKeys(sum), [&](int64_t key) {
-            return llvm::is_contained(keys->second, key);
-          }))
-        return {};
-    }
-    Provenance from = provenances.get(isGathered ? op->getOperand(0) : weight);
-    if (!from.isStepInput)
-      return {};
-    inputs.insert(from.root);
-  }
-  return inputs.size() == 1 ? cast<BlockArgument>(*inputs.begin())
-                            : BlockArgument();
-}
-
 //===----------------------------------------------------------------------===//
 // The choice
 //===----------------------------------------------------------------------===//
