@@ -8,13 +8,15 @@ import pathlib
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import zpp
+from jax.sharding import PartitionSpec as P
 from selection import others_slow
 from startwait import needs_library
 from test_training import MESHES, MODELS, TECHNIQUES
-from training import ALL_ON, BATCH, NODES, OFF, TINY, baseline
+from training import ALL_ON, AXES, BATCH, MESH, NODES, OFF, TINY, baseline
 from training import compiler_options, same_bits, tokens, train
 from training import trainer_of, with_options
 
@@ -82,6 +84,31 @@ def test_a_longer_training_follows_the_portable_one():
     expected = train(trainer, jax.jit(trainer.step), 30)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=1e-2)
     assert run.losses[-1] < 0.8 * run.losses[0]
+
+
+def test_complex_numbers_beside_transfers():
+    """A start waits for what is computed before it: a Fourier transform, too."""
+    def layer(x, weight):
+        whole = jax.lax.all_gather(weight, AXES, tiled=True)
+        product = jnp.fft.rfft(x) * jnp.fft.rfft(whole)
+        return x + jnp.tanh(jnp.fft.irfft(product, n=x.shape[1])), None
+
+    def step(weights, x):
+        slopes = jax.grad(lambda weights: jnp.mean(jax.lax.scan(
+            jax.checkpoint(layer), x, weights)[0] ** 2))(weights)
+        return weights - slopes / 8
+
+    mapped = jax.shard_map(step, mesh=MESH, in_specs=(P(None, AXES), P(AXES)),
+                           out_specs=P(None, AXES), check_vma=False)
+    random = np.random.default_rng(0)
+    arguments = [scale * random.normal(size=shape).astype(np.float32)
+                 for scale, shape in ((0.03, (3, 1024)), (1, (16, 1024)))]
+    exact = jax.jit(mapped)
+    runs = zpp.jit(mapped, mesh=NODES, target="cpu", gradients="i8")
+    moved = exact(*arguments) - arguments[0]
+    error = np.linalg.norm(runs(*arguments) - exact(*arguments))
+    assert error < 0.2 * np.linalg.norm(moved)
+    assert runs.rewritten().bundle.manifest["functions"]
 
 
 def test_quantized_gradients_are_bit_equal_to_portable_ones():

@@ -11,6 +11,7 @@
 #include "zpp/Analysis/HostModule.h"
 #include "zpp/Analysis/Location.h"
 #include "zpp/Analysis/Machine.h"
+#include "zpp/Analysis/TypeBytes.h"
 #include "zpp/Dialect/Guest/Stablehlo.h"
 #include "zpp/Dialect/Zero/IR/Zero.h"
 #include "zpp/Support/CollectiveCost.h"
@@ -34,17 +35,13 @@ using namespace zpp;
 // Functions
 //===----------------------------------------------------------------------===//
 
-static int64_t getBytes(ShapedType type) {
-  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
-}
-
 /// Adds what a device sends in one exchange.
 static void addSentBytes(zero::CollectiveOpInterface exchange,
                          std::vector<int64_t> &sent) {
   auto kind = isa<zero::AllToAllOp>(exchange.getOperation())
                   ? CollectiveKind::AllToAll
                   : CollectiveKind::AllGather;
-  int64_t bytes = getBytes(cast<ShapedType>(exchange->getOperand(0).getType()));
+  int64_t bytes = getBytes(exchange->getOperand(0).getType());
   if (kind == CollectiveKind::AllToAll)
     bytes /= exchange.getGroupSize();
   std::vector<int64_t> each = getSentBytes(exchange.getMeshAttr().getMesh(),
