@@ -300,6 +300,14 @@ private:
     llvm::append_range(cuts, allGradients);
     updated = finder.flow.getUpdatedBy(allGradients);
     updated.insert_range(finder.flow.getUpdatedOnlyBy(cuts));
+    // What a device computes of a gradient with the whole batch is no sum.
+    const ValueGraph &graph = finder.graph;
+    SmallVector<Value> products;
+    for (ValueGraph::Node node = 0; node < graph.size(); ++node)
+      if (Operation *op = graph.getOp(node);
+          op && isProduct(op) && graph.isTransposed(node))
+        products.push_back(graph.getValue(node));
+    updatedAlone = finder.flow.getUpdatedBy(products);
   }
 
   bool isDeclared(const Candidate &candidate) {
@@ -398,6 +406,16 @@ private:
         Rule::Use, "no gradient is computed from it; weights-of names weights"};
   }
 
+  /// True if the step updates a layer's weight with a gradient that no sum
+  /// shows: by the name of autodiff, or, where no gradient is known, with what
+  /// is computed from it, as a statistic of a batch is not.
+  bool isTrained(const Candidate &candidate) {
+    return updatedAlone.contains(candidate.input) ||
+           (allGradients.empty() &&
+            finder.flow.isUpdatedFrom(candidate.input,
+                                      candidate.gather->op->getResult(0)));
+  }
+
   /// R7.
   std::optional<Objection> checkBuffer(const Candidate &candidate) {
     bool isOfLayer = getSlice(candidate).isOfLayer;
@@ -406,12 +424,7 @@ private:
           Rule::Buffer,
           "it gathers a buffer: the step returns it as it came, and no "
           "layer takes it as its weight; weights-of names weights"};
-    // Where no gradient is known, weights may be updated with one that is not:
-    // with what is computed from them, as a statistic of a batch is not.
-    if (isStatistic(candidate) &&
-        !(allGradients.empty() && isOfLayer &&
-          finder.flow.isUpdatedFrom(candidate.input,
-                                    candidate.gather->op->getResult(0))))
+    if (isStatistic(candidate) && !(isOfLayer && isTrained(candidate)))
       return Objection{
           Rule::Buffer,
           "it gathers a statistic: the step updates it with something else "
@@ -457,8 +470,9 @@ private:
   /// By key: gradients without a known partner, and slices that may have one.
   llvm::DenseMap<int64_t, int64_t> gradients;
   llvm::DenseMap<int64_t, llvm::DenseSet<int64_t>> weights;
-  /// The inputs that gradients update.
-  llvm::DenseSet<Value> updated;
+  /// The inputs that gradients update, and that products with the name of
+  /// autodiff do.
+  llvm::DenseSet<Value> updated, updatedAlone;
 };
 
 void RoleFinder::chooseWeights(ArrayRef<Candidate> gathers, Sums sums,
