@@ -675,14 +675,14 @@ func.func @r7_buffer_not_without_gradients(%w: tensor<4x32xf32>, %s: tensor<4x32
   %t = stablehlo.dot %rows, %scale : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
   %y = stablehlo.dot %t, %whole : (tensor<16x32xf32>, tensor<32x32xf32>) -> tensor<16x32xf32>
   %k = stablehlo.dot_general %y, %y, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
-  // expected-remark@+1 {{it sums no gradient: result 0 of the step, which is made of it, is no weight that a gradient is computed from (R11)}}
+  // expected-remark@+1 {{it sums a statistic, not a gradient: its operand is the product of a value with itself; if it is a gradient, name its weight in gradients-of (R9)}}
   %mine = "stablehlo.reduce_scatter"(%k) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = stablehlo.add %a, %b : tensor<f32>
     stablehlo.return %add : tensor<f32>
   }) : (tensor<32x32xf32>) -> tensor<4x32xf32>
   %c = stablehlo.dot_general %rows, %rows, contracting_dims = [0] x [0] : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<32x32xf32>
-  // expected-remark@+1 {{it sums no gradient: result 1 of the step, which is made of it, is no weight that a gradient is computed from (R11)}}
+  // expected-remark@+1 {{it sums a statistic, not a gradient: its operand is the product of a value with itself; if it is a gradient, name its weight in gradients-of (R9)}}
   %n = "stablehlo.reduce_scatter"(%c) <{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %add = stablehlo.add %a, %b : tensor<f32>

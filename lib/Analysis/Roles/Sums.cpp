@@ -281,12 +281,16 @@ public:
     choose(chosen);
     NodeSet ancestors =
         flow.getAncestors(llvm::map_to_vector(chosen, getOperand));
+    NodeSet moves = getMovesOfUnproven();
     for (auto &[sum, lacking] : finder.unproven) {
       std::optional<Objection> objection;
       if (ancestors.contains(getResult(sum)))
         objection = sumsActivations();
       else if (!updatesWeight(sum))
         objection = checkGoal(sum);
+      if (objection && objection->rule == Rule::Goal &&
+          moves.contains(getResult(sum)))
+        objection.reset();
       object(*sum, objection ? *objection : lacking);
     }
     return ancestors;
@@ -294,6 +298,15 @@ public:
 
 private:
   using Kind = GradientProof::Kind;
+
+  /// Returns by what the inputs are updated that sums without a proof are
+  /// computed from: it may be gradients, and lacks nothing but the proof.
+  NodeSet getMovesOfUnproven() const {
+    SmallVector<Value> operands;
+    for (auto &[sum, lacking] : finder.unproven)
+      operands.push_back(getOperand(sum));
+    return flow.getUpdates(flow.getAncestors(operands), {}).moved;
+  }
 
   static Value getOperand(StepCollective *sum) {
     return sum->op->getOperand(0);
