@@ -4,6 +4,7 @@
 
 import functools
 import logging
+import warnings
 
 import gpt
 import jax
@@ -184,6 +185,27 @@ def test_a_step_in_which_nothing_was_rewritten_is_a_warning():
                          out_specs=jax.sharding.PartitionSpec())
     with pytest.warns(UserWarning, match="left all 1 collectives"):
         zpp.rewrite(zpp.export(step, np.zeros(8)), mesh=NODES)
+
+
+def test_a_loss_alone_between_nodes_is_no_warning():
+    """A model for each node: all that crosses the nodes is a number."""
+    def step(weights, x):
+        def loss_of(weights):
+            whole = jax.lax.all_gather(weights[0], "gpu", tiled=True)
+            return jax.numpy.mean(jax.numpy.tanh(x @ whole) ** 2)
+
+        loss, slopes = jax.value_and_grad(loss_of)(weights)
+        return weights - slopes / 4, jax.lax.pmean(loss, AXES)
+
+    own = PartitionSpec("node", "gpu")
+    mapped = jax.shard_map(
+        step, mesh=MESH, in_specs=(own, PartitionSpec("gpu")),
+        out_specs=(own, PartitionSpec()), check_vma=False)
+    given = zpp.export(mapped, *(jax.ShapeDtypeStruct(shape, "float32")
+                                 for shape in ((2, 64, 64), (8, 64))))
+    with warnings.catch_warnings(action="error"):
+        report = zpp.rewrite(given, mesh=NODES).report
+    assert 0 < report["total"]["after"]["node"] < 8
 
 
 @pytest.mark.parametrize("options, message", [

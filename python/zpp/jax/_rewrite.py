@@ -123,8 +123,8 @@ def is_as_written(result: Rewritten) -> bool:
 
 
 #: The part of the bytes that are left that may be of something else than weights and
-#: gradients without a warning.
-_OTHERS = 0.2
+#: gradients without a warning, and likewise of the bytes of the model.
+_OTHERS, _OTHERS_OF_MODEL = 0.2, 0.001
 
 
 def _warn_of_others(result: Rewritten, options: Options, is_partitioned: bool) -> None:
@@ -145,7 +145,8 @@ def _warn_of_others(result: Rewritten, options: Options, is_partitioned: bool) -
         return sum(entry["after"][tier] for entry in of)
 
     others = sum(map(sent, by_rule.values()))
-    if others <= _OTHERS * left:
+    if others <= max(_OTHERS * left,
+                     _OTHERS_OF_MODEL * result.report["total"]["model_bytes"]):
         return
     # The advice is for what most of them are.
     (rule, kind), most = max(by_rule.items(), key=lambda each: sent(each[1]))
