@@ -191,14 +191,15 @@ def test_weights_that_were_not_finite():
     np.testing.assert_allclose(*found, rtol=1e-2)
 
 
-def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_part_of_restored_weights_is_sent_whole(calls, monkeypatch):
     """The rest are results of the latest call."""
     taken = []
     take = _state.Keeper.take
     monkeypatch.setattr(_state.Keeper, "take", lambda *arguments: taken.append(
         take(*arguments)) or taken[-1])
     fast, state, batch = started()
-    for _ in range(3):
+    for _ in range(calls):
         state, _ = fast(state, batch)
     leaves, tree = jax.tree.flatten(state)
     others = jax.tree.unflatten(tree, [leaves[0] + 1, *leaves[1:]])
@@ -206,7 +207,24 @@ def test_a_part_of_restored_weights_is_sent_whole(monkeypatch):
     assert same_bits(np.asarray(fast.state["own.0"]),
                      np.asarray(leaves[0] + 1).astype(jnp.bfloat16).reshape(-1))
     fast(state, batch)
-    assert [len(kept) for kept in taken] == [0, 4, 4, 0, 4]
+    assert [len(kept) for kept in taken] == [0, *[4] * (calls - 1), 0, 4]
+
+
+def test_weights_of_another_step_are_sent_by_difference(monkeypatch):
+    """A step for each of two networks: whole weights are sent until it shows that
+    arguments come from elsewhere. An array that stays is no other weight."""
+    taken = []
+    take = _state.Keeper.take
+    monkeypatch.setattr(_state.Keeper, "take", lambda *arguments: taken.append(
+        take(*arguments)) or taken[-1])
+    for is_changed, expected in ((True, [0, 0, 4, 4]), (False, [0, 4, 4, 4])):
+        taken.clear()
+        fast, (own, other), batch = started()
+        other = jax.device_put(other)
+        for _ in range(4):
+            (own, _), _ = fast([own, other], batch)
+            other = other + 0 if is_changed else other
+        assert [len(kept) for kept in taken] == expected
 
 
 def test_nodes_of_one_device_hold_whole_weights():

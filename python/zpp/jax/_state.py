@@ -252,7 +252,8 @@ class Keeper:
         self._owner: Any = None
         self._is_given = False
         self._results: list[weakref.ref] = []
-        #: Arguments of the latest call that were results of the one before.
+        #: Arguments of the latest call that were results of the one before; where it
+        #: began the state, those that this is of.
         self._passed_on: set[int] = set()
         #: Arguments of the latest call, by flat number.
         self._arguments: dict[int, weakref.ref] = {}
@@ -294,6 +295,9 @@ class Keeper:
 
         A state that was given, of another mesh, is redistributed, or dropped with a
         warning where that is not possible."""
+        sources = set(state.sources.values())
+        if self._arrays is None or self._is_given:
+            self._passed_on = sources
         if self._arrays is None:
             return {}
         if self._is_given:
@@ -311,9 +315,11 @@ class Keeper:
             _check_copies(self._arrays)
             return dict(self._arrays)
         is_own = self._owner is owner
-        if not (is_own or state.continues(self._state)) or (
-                state.saved and not self._follow(leaves)):
-            self._passed_on = set()
+        if not (is_own or state.continues(self._state)):
+            self._passed_on = sources
+            return {}
+        if state.saved and not self._follow(leaves, sources):
+            self._passed_on = self._passed_on or sources
             return {}
         if is_own and all(self._is_same(leaves, argument, result)
                for pairs in state.frozen.values()
@@ -321,13 +327,17 @@ class Keeper:
             return self._arrays
         return self._saved()
 
-    def _follow(self, leaves: Sequence[Any]) -> bool:
-        """Whether one argument is a result of the latest call, and all that were before."""
+    def _follow(self, leaves: Sequence[Any], sources: set[int]) -> bool:
+        """Whether arguments are results of the latest call: one at least, and
+        all that were in the call before, but for those that have not changed."""
         results = {id(array) for ref in self._results
                    if (array := ref()) is not None}
         before, self._passed_on = self._passed_on, {
             number for number, leaf in enumerate(leaves) if id(leaf) in results}
-        return bool(self._passed_on) and before <= self._passed_on
+        unchanged = {number for number in sources
+                     if (ref := self._arguments.get(number)) is not None
+                     and ref() is leaves[number]}
+        return bool(self._passed_on) and before <= self._passed_on | unchanged
 
     def _is_same(self, leaves: Sequence[Any], argument: int, result: int
                  ) -> bool:
@@ -342,9 +352,10 @@ class Keeper:
         self._arrays = dict(zip(state.kept, arrays, strict=True))
         self._owner, self._state, self._is_given = owner, state, False
         self._results = [weakref.ref(result) for result in results]
+        frozen = {argument for pairs in state.frozen.values() for argument, _ in pairs}
         self._arguments = {
             argument: weakref.ref(leaves[argument])
-            for pairs in state.frozen.values() for argument, _ in pairs
+            for argument in frozen | set(state.sources.values())
             if isinstance(leaves[argument], jax.Array)}
 
 
