@@ -3,6 +3,7 @@
 """Warnings of options that were given and have no effect on a step."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -64,7 +65,7 @@ def warn_of_no_effect(result: Rewritten, options: Options) -> None:
             "lies within the secondary group", entries, ("secondary", "frozen"))
     # Where nothing is rewritten at all, there is a warning of that.
     if any(entry["rewritten"] for entry in entries):
-        for text in (*_find_without_collectives(step, result.report["tiers"]),
+        for text in (*_find_without_collectives(step, result.report),
                      *_find_without_format(step), *_find_without_arguments(step)):
             warn(text)
 
@@ -105,15 +106,28 @@ def _no_effect(name: str, value: Any, why: str) -> str:
     return f"{name}={value} has no effect: {why}; leave {name} out"
 
 
-def _find_without_collectives(step: _Step, tiers: list[str]) -> Iterator[str]:
+def _has_all_devices(group: str | int, report: dict) -> bool:
+    """Whether a group, a tier with the faster ones or a number of devices, is the mesh."""
+    tiers, mesh = report["tiers"], report["mesh"]
+    size = (math.prod(mesh[tier] for tier in tiers[tiers.index(group):])
+            if group in tiers else int(group))
+    return size >= math.prod(mesh.values())
+
+
+def _find_without_collectives(step: _Step, report: dict) -> Iterator[str]:
     """Texts about options whose collectives the step does not have."""
-    options = step.options
+    options, tiers = step.options, report["tiers"]
     for name, role, kind, why in _WITHOUT:
         value = getattr(options, name)
         # A partition over the innermost tier is what every step gets.
         if (step.is_given(name) and not step.has(role, kind)
                 and (name, value) != ("secondary", tiers[-1])):
             yield _no_effect(name, value, why)
+    group = options.accumulate
+    if (group is not None and step.is_given("accumulate") and step.has("gradient")
+            and _has_all_devices(group, report)):
+        yield _no_effect("accumulate", group, "its group has all devices, "
+                         "and no slower tier is left that a sum could wait for")
     if options.regather and not any(
             entry["kind"] == "all_gather" and not any(entry["before"].values())
             and any(entry["after"].values()) for entry in step.entries):
@@ -157,6 +171,8 @@ def _warn_of_parts(result: Rewritten, options: Options) -> None:
             continue
         # Sums within a group concern what leaves it.
         tiers = result.report["tiers"]
+        if option == "accumulate" and _has_all_devices(value, result.report):
+            continue
         if option == "accumulate" and value in tiers:
             tiers = tiers[:tiers.index(value)]
         missing = missing_part(result, role, gets, tiers)

@@ -29,6 +29,7 @@ AGAIN = entry("weight", "all_gather", before={"node": 0, "gpu": 0},
 def warnings_of(recwarn, entries, **options):
     recwarn.clear()
     warn_of_no_effect(Rewritten("", {"tiers": ["node", "gpu"],
+                                     "mesh": {"node": 2, "gpu": 4},
                                      "collectives": entries}, ()),
                       zpp.Options(**options))
     return [str(each.message) for each in recwarn]
@@ -63,6 +64,14 @@ def test_an_option_without_effect(recwarn, options, without, text, help, having)
     (message,) = warnings_of(recwarn, without, **options)
     assert message.startswith(text) and help in message
     assert warnings_of(recwarn, having, **options) == []
+
+
+@pytest.mark.parametrize("group", ["node", 8])
+def test_gradients_of_all_devices_wait_for_nothing(recwarn, group):
+    (message,) = warnings_of(recwarn, [GRADIENT], accumulate=group)
+    assert message == (
+        f"accumulate={group} has no effect: its group has all devices, and no slower tier "
+        f"is left that a sum could wait for; leave accumulate out")
 
 
 def test_a_default_is_no_wish(recwarn):
