@@ -242,6 +242,19 @@ def test_decorator():
     assert (plain.__name__, scaled.__name__) == ("plain", "scaled")
 
 
+def test_methods():
+    class Trainer:
+        factor = 3.0
+
+        @zpp.jit(mesh="node:1", static_argnums=0)
+        def step(self, x):
+            return x * self.factor
+
+    with pytest.warns(UserWarning, match="expected a step with collectives"):
+        assert Trainer().step(2.0) == 6
+    assert Trainer.step.calls == Trainer().step.calls == 1
+
+
 @pytest.mark.parametrize("library, hint", [
     ("flax.nnx.transforms", "a function of the state of flax.nnx.split"),
     ("equinox._jit", "the arrays of equinox.partition"),

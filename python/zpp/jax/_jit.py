@@ -3,6 +3,7 @@
 """`jit`: export, rewrite and load on the first call with new arguments."""
 
 import functools
+import types
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Literal, NamedTuple, overload
 
@@ -140,6 +141,10 @@ class JittedStep(StatefulStep):
         #: By what `jax.jit` made of the step: a library may call it several times.
         self._functions: dict[jax.stages.Wrapped, _Function] = {}
         self._latest: _Function | None = None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method where the step is one of a class, as what `jax.jit` returns."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args, **kwargs):
         results = self._with(_Function.call, args, kwargs)
