@@ -453,7 +453,7 @@ def test_metrics_of_what_nobody_calls(pool):
 
 
 def test_modules_may_have_other_options(pool):
-    entries = pool(training.overridden)[0]["collectives"]
+    entries = pool(training.overridden, ZEROPP["mesh"])[0]["collectives"]
     kinds = {(entry["module"], entry["kind"]): entry for entry in entries}
     assert kinds["0", "all_gather"]["reason"] == (
         "gathers of weights are to stay as they are")
@@ -461,6 +461,10 @@ def test_modules_may_have_other_options(pool):
     # One hop over the whole group sends more between nodes than two.
     assert (kinds["0", "reduce_scatter"]["after"]["node"] >
             3 * kinds["1", "reduce_scatter"]["after"]["node"])
+    # Their tiers are in the totals, too.
+    for report in pool(training.overridden, "all:4"):
+        total = report["total"]["before"]
+        assert [*total] == ["node", "gpu", "all"] and all(total.values())
 
 
 def test_parameters_that_change_are_bounded(pool):

@@ -1108,11 +1108,10 @@ def lose_last(options: Mapping[str, Any] | None) -> str:
     return _error_of_passes(model)
 
 
-def overridden() -> dict:
+def overridden(mesh: str) -> dict:
     """A report where one block has options of its own."""
     model = make_model(ZEROPP)
-    compress(model[0], mesh=ZEROPP["mesh"], weights="none",
-                       gradients="i8")
+    compress(model[0], mesh=mesh, weights="none", gradients="i8")
     loss_of(model, make_batch()).backward()
     return zpp.torch.report(model)
 

@@ -273,9 +273,11 @@ def report_of(communications: list[tuple[str, Communication]], mesh: dict[str, i
     """The report of communications, with the names of their modules."""
     entries = [entry for name, communication in communications
                for entry in communication.entries(name)]
+    # Parts of a model may have meshes of their own.
+    tiers = dict.fromkeys([*mesh, *(tier for entry in entries for tier in entry["before"])])
     total: dict[str, Any] = {
         side: {tier: sum(entry[side].get(tier, 0) * entry["calls"]
-                         for entry in entries) for tier in mesh}
+                         for entry in entries) for tier in tiers}
         for side in ("before", "after")}
     total["state_bytes"] = sum(communication.state_bytes()
                                for _, communication in communications)
