@@ -125,6 +125,16 @@ def test_secondary(pool, known):
     assert sent[0] < 0.8 * sent[1]
 
 
+def test_options_without_effect_are_warnings(pool):
+    """Others are none, whatever is compiled with them."""
+    for options, texts in (
+            ({"secondary": "node"}, [
+                "secondary='node': no weights are gathered from another such group, so it "
+                "has no effect"]),
+            ({"secondary": "gpu", "tuning": {"rotate": 0}}, [])):
+        assert pool(training.warnings_of, {**ZEROPP, **options}) == 4 * [texts]
+
+
 def test_another_secondary_of_fully_shard_is_an_error(pool):
     for error in pool(training.error_of, {
             **ZEROPP, "mesh": "node:4", "secondary": 1}, reshard=2):

@@ -177,6 +177,10 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
         names = [name for name, _ in self.tiers]
         links = [link for link in str(options.links or "").split(",")
                  if link.partition("=")[0] in names]
+        tuning = dataclasses.asdict(options.tuning)
+        if is_gather:
+            # Only gradients are rotated: it would be a warning.
+            tuning["rotate"] = None
         return Options(
             mesh=dict(self.tiers),
             weights=format_of(options.weights) if is_gather else "none",
@@ -185,7 +189,7 @@ func.func @main({", ".join(arguments)}) -> ({", ".join(results)}) {{
             secondary="none", regather=False, links=",".join(links) or None,
             # There is no loop here; it has exact gradients take the same hops.
             accumulate=names[-1] if self.exact and not is_gather else None,
-            tuning=Tuning(**dataclasses.asdict(options.tuning),
+            tuning=Tuning(**tuning,
                           coalesce_bytes=_ONE_MESSAGE if len(self.parts) > 1 else 0))
 
 

@@ -216,6 +216,11 @@ def _check_use(communications: list[Communication],
             warn(f"accumulate={options.accumulate!r}: no gradients are summed "
                  f"between such groups, so it has no effect")
             return
+        if options.secondary not in (None, "none") and not any(
+                each.gathers.can_hold(options) for each in communications):
+            warn(f"secondary={options.secondary!r}: no weights are gathered from "
+                 f"another such group, so it has no effect")
+            return
 
 
 def make_ready(makers: list[tuple[Communication, Callable[[], Plan]]]) -> None:

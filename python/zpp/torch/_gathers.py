@@ -346,6 +346,11 @@ class Gathers:
         self._voted = None
         self._ballots.ask_again(self)
 
+    def can_hold(self, options: Options) -> bool:
+        """Whether a secondary group keeps what gathers from others return."""
+        group = _fsdp.shard_group(self._parameters)
+        return group is not None and self._hops(options, group) is not None
+
     def sends_differences(self) -> bool:
         """Whether gathers send differences, at some steps."""
         return self._difference_hops() is not None
