@@ -269,7 +269,7 @@ def program_of(step):
 
 def rewritten(step, **options):
     """Nothing else is rounded."""
-    return zpp.jit(step, target="portable", mesh=NODES, **{**OFF, **options})
+    return zpp.jit(step, target="cpu", mesh=NODES, **{**OFF, **options})
 
 
 def gathers_of(report, role="moment"):
@@ -284,7 +284,7 @@ def test_all_matrices_of_a_model(scan):
     trainer = trainer_of(dataclasses.replace(TINY, optimizer="muon", scan=scan))
     step = zpp.rewrite(zpp.export(
         jax.jit(trainer.step), trainer.abstract_state(), trainer.abstract_batch(8)),
-        mesh="node:2,gpu:4", target="portable", moments="i8")
+        mesh="node:2,gpu:4", target="cpu", moments="i8")
     gathers = [entry for entry in step.report["collectives"]
                if entry["kind"] == "all_gather" and entry["role"] != "weight"]
     assert len(gathers) == 4 * (1 if scan else trainer.config.layers)
@@ -704,7 +704,7 @@ def test_a_training():
     trainer = trainer_of(TINY)
     step = muon_of(trainer)
     steps = {"exact": jax.jit(step), "i8": zpp.jit(
-        step, target="portable", mesh=NODES, moments="i8",
+        step, target="cpu", mesh=NODES, moments="i8",
         **OFF)}
     held_out = trainer.batch(tokens(TINY, 1000))
     losses = {name: [] for name in steps}

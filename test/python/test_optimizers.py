@@ -416,7 +416,7 @@ def test_what_looks_like_a_weight(name):
     mapped = jax.shard_map(
         program.step, mesh=training.MESH, in_specs=(sharding, SHARDED),
         out_specs=(sharding, REPLICATED), check_vma=False)
-    fast = zpp.jit(mapped, mesh=training.NODES, target="portable",
+    fast = zpp.jit(mapped, mesh=training.NODES, target="cpu",
                    **training.ALL_ON)
     plain = jax.jit(mapped)
     ours = theirs = state
@@ -462,7 +462,7 @@ def test_a_codebook_errs_by_assignments_alone(is_jitted):
             ((weights, *state[1:]), x), placed((sharding, SHARDED))))[0][1])
 
     def rewritten(**options):
-        return zpp.jit(step, mesh=training.NODES, target="portable",
+        return zpp.jit(step, mesh=training.NODES, target="cpu",
                        **training.OFF | options)
 
     plain = jax.jit(step)
@@ -493,7 +493,7 @@ def test_what_the_user_declares():
         out_specs=(sharding, REPLICATED), check_vma=False)
     for named in ([2], lambda path: path == "[0][1]"):
         report = zpp.jit(mapped, mesh=training.NODES, gradients_of=named,
-                         target="portable").report(state, array(8 * SIZE, SIZE))
+                         target="cpu").report(state, array(8 * SIZE, SIZE))
         assert [entry["rule"] for entry in report["collectives"]
                 if entry["kind"] == "reduce_scatter"].count("R15") == 1
     with pytest.raises(ValueError, match="gradients_of: expected arguments below"):

@@ -73,7 +73,7 @@ def program_of(step, layers):
 
 def rewritten(step, mesh, **options):
     """Nothing but momenta is rounded."""
-    return zpp.jit(step, target="portable", mesh=mesh, moments="i8", **OFF, **options)
+    return zpp.jit(step, target="cpu", mesh=mesh, moments="i8", **OFF, **options)
 
 
 def moments_in(report):
@@ -290,7 +290,7 @@ def test_owners_of_the_step(updates_of, layers, mesh):
     for right, other in zip(*map(jax.tree.leaves, (
             rounded(state, batch_of()), found)), strict=True):
         np.testing.assert_allclose(other, right, rtol=1e-5, atol=1e-7)
-    exact = zpp.jit(written, target="portable", mesh=mesh, **OFF)
+    exact = zpp.jit(written, target="cpu", mesh=mesh, **OFF)
     assert same_bits(exact(state, batch_of()), written(state, batch_of()))
     sent = [(entry["rule"], max(entry["before"].values()), entry["rewritten"])
             for entry in moments_in(fast.report())]

@@ -49,7 +49,7 @@ def test_a_wrong_role_is_seen():
     assert programs.choose(0).statistics
     program = programs.Program.of_seed(0)
     report = programs.zpp.jit(
-        program.manual(), mesh=programs.training.NODES, target="portable",
+        program.manual(), mesh=programs.training.NODES, target="cpu",
         gradients_of="all", **programs.training.ALL_ON).report(
             program.state, programs.batch_of(0, 0))
     assert any(

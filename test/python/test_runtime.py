@@ -61,7 +61,7 @@ def test_technique(technique):
 
 
 @pytest.mark.parametrize("model", others_slow(
-    ["scan without checkpoint", "micro-batches, scan", "f16"],
+    ["gathered along dim 1", "micro-batches, scan", "f16"],
     "micro-batches, scan", "f16"))
 def test_model(model):
     check(with_options(**MODELS[model]), ALL_ON)

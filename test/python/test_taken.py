@@ -19,7 +19,7 @@ from training import ALL_ON, AXES, MESH, NODES, array, same_bits
 
 pytestmark = pytest.mark.compiler
 
-OPTIONS = {**ALL_ON, "mesh": NODES, "target": "portable",
+OPTIONS = {**ALL_ON, "mesh": NODES, "target": "cpu",
            "tuning": {"block": 32}}
 KEEP = {**OPTIONS, "frozen": "keep"}
 WIDTH, RANK = 64, 8

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zpp
 from selection import others_slow
+from startwait import needs_library
 from training import ALL_ON, BATCH, NODES, OFF, assert_rewritten
 from training import baseline, compiler_options, same_bits, tokens, train, trainer_of
 from training import with_options
@@ -71,11 +72,13 @@ MESHES = {
 }
 
 
-def check(config, options, tolerance=1e-2):
+def check(config, options, tolerance=1e-2, target="portable"):
     """Trains with `options`; returns the jitted step."""
     trainer = trainer_of(config)
-    fast = zpp.jit(trainer.step, donate_argnums=0,
-                   compiler_options=compiler_options(config), **options)
+    fast = zpp.jit(
+        trainer.step, donate_argnums=0, target=target,
+        compiler_options=compiler_options(config) if target == "portable" else {},
+        **options)
     run, expected = train(trainer, fast), baseline(config)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=tolerance)
     assert run.losses[-1] < run.losses[0]
@@ -105,20 +108,26 @@ def test_technique(technique):
                       fast.report()["collectives"] if entry["rewritten"]}
 
 
+# What is rewritten does not depend on the target, but XLA compiles portable steps, with
+# all their arithmetic, for several times as long.
+@needs_library
 @pytest.mark.parametrize("model", others_slow(
     MODELS, "scan", "micro-batches", "f16"))
 def test_model(model):
-    fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON})
+    fast, _ = check(with_options(**MODELS[model]), {"mesh": NODES, **ALL_ON},
+                    target="cpu")
     assert_rewritten(fast.report(), "weight")
     assert_rewritten(fast.report(), "gradient")
 
 
 # Over "tensor", gains and embeddings are replicated: devices have to agree about them.
+@needs_library
 @pytest.mark.parametrize("mesh", others_slow(
     MESHES, "1-D as three tiers", "tensor", "one node", "two devices"))
 def test_mesh(mesh):
     axes, tiers, options = MESHES[mesh]
-    check(with_options(mesh=axes, layers=1), {"mesh": tiers, **ALL_ON, **options})
+    check(with_options(mesh=axes, layers=1), {"mesh": tiers, **ALL_ON, **options},
+          target="cpu")
 
 
 def test_regather_makes_zero3_of_a_step_without_checkpoint():

@@ -174,7 +174,7 @@ def unmodified(name, kind, steps):
     return run(jax.jit(step), state, steps)
 
 
-def rewritten(name, kind, target="portable", **options):
+def rewritten(name, kind, target="cpu", **options):
     step, state = program_of(name, kind)
     return zpp.jit(step, target=target, mesh=NODES, **{**EXACT, **options}), state
 
@@ -304,7 +304,7 @@ def test_all_weights_as_one_vector(keeps):
                                             P(AXES)))
     update = put(exact_in_int8((size,)), P(AXES))
     expected = jax.jit(step)(state, update)
-    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8",
+    fast = zpp.jit(step, target="cpu", mesh=NODES, updated="i8",
                    tuning={"block": 32}, **EXACT)
     for a, b in zip(*map(jax.tree.leaves, (fast(state, update), expected))):
         np.testing.assert_array_equal(a, b)
@@ -498,7 +498,7 @@ def test_an_average_of_weights_stays_exact():
     step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
                          out_specs=(specs, P()), check_vma=False)
     state = {"weights": weights, "average": weights}
-    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    fast = zpp.jit(step, target="cpu", mesh=NODES, updated="i8", **EXACT)
     state, _ = fast(state, batch_of(0))
     assert all(map(ranks_agree, jax.tree.leaves(state)))
     gathers = gathers_of(fast.report())
@@ -527,7 +527,7 @@ def test_weights_that_were_not_finite():
     specs = (specs, [P(AXES)] * 2)
     step = jax.shard_map(step, mesh=MESH, in_specs=(specs, P(AXES)),
                          out_specs=(specs, P()), check_vma=False)
-    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    fast = zpp.jit(step, target="cpu", mesh=NODES, updated="i8", **EXACT)
     batches = [batch_of(0), jax.tree.map(jnp.zeros_like, batch_of(0)),
                batch_of(1), batch_of(2), batch_of(3)]
     found = []
@@ -553,7 +553,7 @@ def test_a_weight_in_the_place_of_another_one_stays_exact():
                          check_vma=False)
     weights = dict(zip("ab", first_sgd()[0], strict=True))
     update = array((WIDTH, WIDTH), P(AXES))
-    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    fast = zpp.jit(step, target="cpu", mesh=NODES, updated="i8", **EXACT)
     expected, found = jax.jit(step)(weights, update), fast(weights, update)
     for name in "ab":
         np.testing.assert_array_equal(found[name], expected[name])
@@ -603,7 +603,7 @@ def test_what_is_not_certain_stays_exact(step, reason):
     step = jax.shard_map(step, mesh=MESH, in_specs=(P(), P(AXES)),
                          out_specs=P(), check_vma=False)
     arguments = (abs(array((WIDTH, WIDTH))), array((WIDTH, WIDTH), P(AXES)))
-    fast = zpp.jit(step, target="portable", mesh=NODES, updated="i8", **EXACT)
+    fast = zpp.jit(step, target="cpu", mesh=NODES, updated="i8", **EXACT)
     np.testing.assert_array_equal(
         fast(*arguments), jax.jit(step)(*arguments))
     entry, = gathers_of(fast.report())

@@ -40,7 +40,7 @@ def made(kind, over, form, axes=AXES):
 def rewritten(kind, over, form, count=MICRO, axes=AXES, **options):
     """The report of a step, and the step."""
     step, sharding = made(kind, over, form, axes)
-    fast = zpp.jit(step, mesh=NODES, target="portable",
+    fast = zpp.jit(step, mesh=NODES, target="cpu",
                    **{**ALL_ON, **options})
     return fast.rewritten(*arguments(over, sharding, count)).report
 
@@ -85,7 +85,7 @@ def test_bits_are_those_without_a_secondary_partition(kind, over, form,
                                                       weights):
     step, sharding = made(kind, over, form)
     given = arguments(over, sharding)
-    results = [zpp.jit(step, mesh=NODES, target="portable",
+    results = [zpp.jit(step, mesh=NODES, target="cpu",
                        **{**OFF, "weights": weights, "secondary": secondary})(*given)
                for secondary in ("none", "gpu")]
     assert same_bits(*results)
@@ -184,7 +184,7 @@ def assert_only_the_order_of_sums_differs(kind, over, form, **options):
     """Returns the rewritten step."""
     step, sharding = getattr(updates, kind)(over, form, dtype=np.float32)
     given = arguments(over, sharding)
-    fast = zpp.jit(step, target="portable", **OFF | options)
+    fast = zpp.jit(step, target="cpu", **OFF | options)
     params, loss = fast(*given)
     expected, expected_loss = jax.jit(step)(*given)
     assert loss == pytest.approx(float(expected_loss), rel=1e-6)
@@ -224,7 +224,7 @@ def test_sums_over_calls_have_a_warning():
             losses.append(float(loss))
         return losses
 
-    fast = zpp.jit(step, mesh=NODES, target="portable", **ALL_ON,
+    fast = zpp.jit(step, mesh=NODES, target="cpu", **ALL_ON,
                    accumulate="gpu")
     with pytest.warns(UserWarning, match="accumulate=gpu: of the bytes of gradients, "
                       "none have sums within the group; .* by optax.MultiSteps"):

@@ -139,7 +139,7 @@ def test_stacks_that_are_gathered_whole(apply_all, dim, width, layers):
     def loss_of(weights, x):
         return jnp.mean(apply_all([gather(w, dim) for w in weights], x)**2)
 
-    assert_each_has_its_values(step_of(loss_of, spec), (weights, x), target="portable")
+    assert_each_has_its_values(step_of(loss_of, spec), (weights, x), target="cpu")
 
 
 @pytest.mark.parametrize("apply_all, spec", [
@@ -160,7 +160,7 @@ def test_stacks_that_xla_gathers(apply_all, spec):
                                          NamedSharding(MESH, P()),
                                          NamedSharding(MESH, spec)))
 
-    assert_each_has_its_values(step, make_weights(64, 4, spec), target="portable")
+    assert_each_has_its_values(step, make_weights(64, 4, spec), target="cpu")
 
 
 def test_they_share_buffers():
