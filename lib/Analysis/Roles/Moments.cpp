@@ -29,11 +29,6 @@ static bool isFloat(Value value) {
   return isa<FloatType>(getElementTypeOrSelf(value));
 }
 
-/// True if `node`, or -1 for none, is one of `nodes`.
-static bool contains(const NodeSet &nodes, ValueGraph::Node node) {
-  return node >= 0 && nodes[node];
-}
-
 namespace {
 
 /// Proves that collectives move momenta which an optimizer orthogonalizes, as
