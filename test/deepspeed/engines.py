@@ -145,6 +145,10 @@ def update(engine, steps: int, micro_batches: int = 1) -> list[float]:
     return losses
 
 
+def fail(*_) -> None:
+    raise RuntimeError("no memory")
+
+
 def use_everything(config: Mapping[str, Any], folder: str) -> dict:
     """Uses zero.Init, GatheredParameters and checkpoints with an engine."""
     import zpp.deepspeed
@@ -176,6 +180,13 @@ def use_everything(config: Mapping[str, Any], folder: str) -> dict:
             weight.data.zero_()
     with torch.no_grad():
         found["spread"] = engine(make_batch()[0]).std(0).max().item()
+    # One that fails after it has gathered the weight.
+    engine.module[2].register_forward_hook(fail)
+    try:
+        engine(make_batch()[0])
+    except RuntimeError as error:
+        found["error"] = str(error)
+    found["is_free"] &= weight.ds_status.name == "NOT_AVAILABLE"
     return found | {
         "metrics": sorted(zpp.deepspeed.metrics(engine)),
         "entries": zpp.deepspeed.report(engine)["collectives"]}

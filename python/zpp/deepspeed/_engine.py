@@ -173,7 +173,8 @@ class _Compression:
             functools.partial(_within, "reducing", self), self._on_step,
             self._on_write, self._on_end)
         self._hooks = [*_pytorch.count_calls(engine.module),
-                       engine.module.register_forward_hook(self._on_forward)]
+                       engine.module.register_forward_hook(
+                           self._on_forward, always_call=True)]
 
     def _agree(self, groups: Iterable[dist.ProcessGroup], facts: dict) -> None:
         _agreement.check(groups, facts, "deepspeed.initialize")
@@ -223,10 +224,12 @@ class _Compression:
             if weight.requires_grad:
                 each.shared.next_step()
 
-    def _on_forward(self, *_: Any) -> None:
-        """After an evaluation DeepSpeed keeps weights for a backward pass, and code that
-        saves weights gathers only those that are not there."""
-        if self._options.weights != "none" and not torch.is_grad_enabled():
+    def _on_forward(self, _module: nn.Module, _inputs: Any, result: Any) -> None:
+        """DeepSpeed keeps weights for a backward pass, also after an evaluation or an
+        error, where there is no result, and code that saves weights gathers only those
+        that are not there."""
+        if self._options.weights != "none" and (
+                result is None or not torch.is_grad_enabled()):
             _seams.free_rounded(self._gathers)
 
     def _on_end(self) -> None:
