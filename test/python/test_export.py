@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zpp
 from selection import others_slow
-from training import BATCH, TINY, baseline, compiler_options, same_bits
+from training import BATCH, TINY, baseline, same_bits
 from training import tokens, train, trainer_of, with_options
 from zpp.jax._load import load_flat
 
@@ -32,8 +32,7 @@ def exported(trainer, **jit_options) -> zpp.Step:
 def test_round_trip_through_text_is_bit_identical(model):
     trainer = trainer_of(MODELS[model])
     step = exported(trainer, donate_argnums=0)
-    reloaded = zpp.load(step.with_text(step.text()),
-                        compiler_options(MODELS[model]))
+    reloaded = zpp.load(step.with_text(step.text()))
     run, expected = train(trainer, reloaded), baseline(MODELS[model])
     assert same_bits(run.losses, expected.losses)
     assert same_bits(run.state, expected.state)

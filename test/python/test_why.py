@@ -266,7 +266,7 @@ ADVICE = {
                         {"weights_of": (0, 1, 2)}),
     "none": Advice("gathers of weights are to stay", training(), {"weights": "i8"},
                    {"weights": "none", "secondary": "none"}),
-    "by hand": Advice("it sums no gradient: result ", by_hand,
+    "by hand": Advice("nothing proves that it sums a gradient: no product ", by_hand,
                       {"gradients_of": (0, 1)}),
     "difference": Advice("it is subtracted from ", of_difference,
                          {"gradients_of": (0, 1)}),
