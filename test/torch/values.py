@@ -183,7 +183,8 @@ def guarded(options, steps: int, frozen=False, policy=MixedPrecisionPolicy(), sc
         compress(model, **options)
         for step in range(steps):
             (scale * loss_of(model, make_batch(step))).backward()
-            norm = nn.utils.get_total_norm(each.grad for each in model.parameters())
+            norm = nn.utils.get_total_norm(
+                each.grad for each in model.parameters() if each.grad is not None)
             if norm.full_tensor().isfinite():
                 optimizer.step()
             optimizer.zero_grad()
