@@ -12,7 +12,7 @@ import zpp
 from selection import others_slow
 from startwait import needs_library
 from training import ALL_ON, BATCH, NODES, OFF, assert_rewritten
-from training import baseline, compiler_options, same_bits, tokens, train, trainer_of
+from training import baseline, same_bits, tokens, train, trainer_of
 from training import with_options
 
 pytestmark = pytest.mark.compiler
@@ -75,10 +75,7 @@ MESHES = {
 def check(config, options, tolerance=1e-2, target="portable"):
     """Trains with `options`; returns the jitted step."""
     trainer = trainer_of(config)
-    fast = zpp.jit(
-        trainer.step, donate_argnums=0, target=target,
-        compiler_options=compiler_options(config) if target == "portable" else {},
-        **options)
+    fast = zpp.jit(trainer.step, donate_argnums=0, target=target, **options)
     run, expected = train(trainer, fast), baseline(config)
     np.testing.assert_allclose(run.losses, expected.losses, rtol=tolerance)
     assert run.losses[-1] < run.losses[0]
