@@ -281,6 +281,8 @@ public:
     choose(chosen);
     NodeSet ancestors =
         flow.getAncestors(llvm::map_to_vector(chosen, getOperand));
+    if (finder.unproven.empty())
+      return ancestors;
     NodeSet moves = getMovesOfUnproven();
     for (auto &[sum, lacking] : finder.unproven) {
       std::optional<Objection> objection;
