@@ -57,10 +57,7 @@ bool zpp::isDividedBy(const ValueGraph &graph, Value value) {
 
 bool zpp::subtractsOwnGradients(const ValueGraph &graph, const StepFlow &flow,
                                 ArrayRef<Value> inputs) {
-  NodeSet gradients(graph);
-  for (Node node = 0; node < graph.size(); ++node)
-    gradients[node] = graph.getOp(node) && isProduct(graph.getOp(node)) &&
-                      graph.isTransposed(node);
+  NodeSet gradients = getTransposedProducts(graph);
   graph.mark(gradients, ValueGraph::Direction::ToReaders, [](const Edge &edge) {
     return edge.isMoved && edge.isDifferentiable;
   });

@@ -154,11 +154,7 @@ private:
   /// autodiff has made, or that the user names, where devices have parts of
   /// them: no codebooks, which it moves towards activations.
   void findWeights() {
-    NodeSet follows(graph);
-    for (Node node = 0; node < graph.size(); ++node) {
-      Operation *op = graph.getOp(node);
-      follows[node] = op && isProduct(op) && graph.isTransposed(node);
-    }
+    NodeSet follows = getTransposedProducts(graph);
     graph.mark(follows, Direction::ToReaders,
                [](const Edge &) { return true; });
     SmallVector<Value> results = llvm::map_to_vector(

@@ -301,13 +301,12 @@ private:
     updated = finder.flow.getUpdatedBy(allGradients);
     updated.insert_range(finder.flow.getUpdatedOnlyBy(cuts));
     // What a device computes of a gradient with the whole batch is no sum.
-    const ValueGraph &graph = finder.graph;
-    SmallVector<Value> products;
-    for (ValueGraph::Node node = 0; node < graph.size(); ++node)
-      if (Operation *op = graph.getOp(node);
-          op && isProduct(op) && graph.isTransposed(node))
-        products.push_back(graph.getValue(node));
-    updatedAlone = finder.flow.getUpdatedBy(products);
+    NodeSet products = getTransposedProducts(finder.graph);
+    SmallVector<Value> values;
+    for (ValueGraph::Node node = 0; node < finder.graph.size(); ++node)
+      if (products[node])
+        values.push_back(finder.graph.getValue(node));
+    updatedAlone = finder.flow.getUpdatedBy(values);
   }
 
   bool isDeclared(const Candidate &candidate) {

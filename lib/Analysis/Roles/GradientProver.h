@@ -28,6 +28,9 @@ namespace zpp {
 /// True for ops that contract their first two operands.
 bool isProduct(mlir::Operation *op);
 
+/// Returns the products that autodiff's transposition made.
+NodeSet getTransposedProducts(const ValueGraph &graph);
+
 /// True for ops that take rows of their first operand by number.
 bool isLookup(mlir::Operation *op);
 

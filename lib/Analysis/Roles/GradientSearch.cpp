@@ -30,6 +30,15 @@ bool zpp::keepsOrder(Operation *op) {
          names.contains(op->getName().stripDialect());
 }
 
+NodeSet zpp::getTransposedProducts(const ValueGraph &graph) {
+  NodeSet products(graph);
+  for (ValueGraph::Node node = 0; node < graph.size(); ++node) {
+    Operation *op = graph.getOp(node);
+    products[node] = op && isProduct(op) && graph.isTransposed(node);
+  }
+  return products;
+}
+
 bool zpp::isProduct(Operation *op) {
   static const llvm::StringSet<> names = {
       "convolution", "dot",    "dot_general",  "dynamic_conv",
