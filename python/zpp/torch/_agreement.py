@@ -13,7 +13,6 @@ decided by votes (`Ballots`).
 
 import datetime
 import functools
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -48,8 +47,8 @@ def check(groups: Iterable[dist.ProcessGroup], facts: Mapping[str, Any],
     store = _groups.store_of_all()
     own = dist.get_rank()
     for ranks in sorted(members):
-        name = hashlib.sha256(repr(ranks).encode()).hexdigest()
-        call = f"zpp/agreement/{name}/{_groups.count('agreements', ranks)}"
+        call = (f"zpp/agreement/{_groups.key_of(ranks)}/"
+                f"{_groups.count('agreements', ranks)}")
         store.set(f"{call}/{own}", json.dumps(facts))
         key = f"{call}/verdict"
         if own == ranks[0]:

@@ -20,12 +20,16 @@ def store_of_all() -> dist.Store:
     return distributed_c10d._get_default_store()
 
 
+def key_of(ranks: tuple[int, ...]) -> str:
+    """Returns a short name for some ranks, for keys of the store."""
+    return hashlib.sha256(repr(ranks).encode()).hexdigest()
+
+
 def count(what: str, ranks: tuple[int, ...]) -> int:
     """Counts something that some ranks do together, and returns how often this one has
     done it: the same number on all of them, also if their processes are not equally
     old."""
-    name = hashlib.sha256(repr(ranks).encode()).hexdigest()
-    return store_of_all().add(f"zpp/{what}/{name}/{dist.get_rank()}", 1)
+    return store_of_all().add(f"zpp/{what}/{key_of(ranks)}/{dist.get_rank()}", 1)
 
 
 def part_of(group: dist.ProcessGroup, ranks: tuple[int, ...],
